@@ -1,0 +1,21 @@
+"""What a checkpoint format must know of a model family: one file a family, one line in `FAMILIES`."""
+
+from spec_cascades.checkpoints.families import t5
+from spec_cascades.checkpoints.families.base import Family
+
+FAMILIES: dict[str, Family] = {family.model_type: family for family in (t5.FAMILY,)}
+
+
+def by_model_type(model_type: object) -> Family:
+    """The family that config.json's `model_type` names; ValueError with the choices otherwise."""
+    if model_type not in FAMILIES:
+        raise ValueError(f"model_type {model_type!r} is not one of {sorted(FAMILIES)}")
+    return FAMILIES[model_type]
+
+
+def by_config(config: object) -> Family:
+    """The family a Config belongs to; ValueError with the choices otherwise."""
+    for family in FAMILIES.values():
+        if isinstance(config, family.config):
+            return family
+    raise ValueError(f"{type(config).__name__} is no Config of {sorted(FAMILIES)}")

@@ -1,0 +1,391 @@
+"""T5 1.0, T5 1.1 and Flan-T5: encoder once, decoder in blocks of any length against a per-row cache.
+
+Raffel et al., JMLR 2020. The parameter tree is T5X's (`decoder/layers_0/self_attention/query/kernel`),
+kernels are [in, out] with the heads joined, and the residual stream, norms and softmaxes are float32 whatever
+the weights are.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from spec_cascades import cache as kv
+from spec_cascades.cache import Cache
+from spec_cascades.models.layers import HIDDEN, attend, linear, rms_norm
+from spec_cascades.typing import Array, Bool, Float, Int, Params, PRNGKeyArray
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of one T5; `embeddings` rows of the table may exceed `vocab`, the ids its tokenizer knows."""
+
+    vocab: int = 32_100
+    embeddings: int = 32_128
+    d_model: int = 512
+    d_kv: int = 64
+    d_ff: int = 1024
+    heads: int = 6
+    encoder_layers: int = 8
+    decoder_layers: int = 8
+    gated: bool = True
+    activation: str = "gelu"
+    tied: bool = False
+    buckets: int = 32
+    max_distance: int = 128
+    epsilon: float = 1e-6
+    pad: int = 0
+    eos: int = 1
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation {self.activation!r} is not one of {sorted(ACTIVATIONS)}")
+        if not 0 < self.vocab <= self.embeddings:
+            raise ValueError(f"vocab {self.vocab} must lie in 1..embeddings ({self.embeddings})")
+
+
+ACTIVATIONS = {"relu": jax.nn.relu, "gelu": lambda x: jax.nn.gelu(x, approximate=True)}
+
+
+def _presets() -> dict[str, Config]:
+    old = Config(gated=False, activation="relu", tied=True)
+    sizes_old = {
+        "t5-small": dict(d_model=512, d_ff=2048, heads=8, encoder_layers=6, decoder_layers=6),
+        "t5-base": dict(d_model=768, d_ff=3072, heads=12, encoder_layers=12, decoder_layers=12),
+        "t5-large": dict(d_model=1024, d_ff=4096, heads=16, encoder_layers=24, decoder_layers=24),
+        "t5-3b": dict(d_model=1024, d_kv=128, d_ff=16384, heads=32, encoder_layers=24, decoder_layers=24),
+        "t5-11b": dict(d_model=1024, d_kv=128, d_ff=65536, heads=128, encoder_layers=24, decoder_layers=24),
+    }
+    sizes_new = {
+        "small": dict(d_model=512, d_ff=1024, heads=6, encoder_layers=8, decoder_layers=8),
+        "base": dict(d_model=768, d_ff=2048, heads=12, encoder_layers=12, decoder_layers=12),
+        "large": dict(d_model=1024, d_ff=2816, heads=16, encoder_layers=24, decoder_layers=24),
+        "xl": dict(d_model=2048, d_ff=5120, heads=32, encoder_layers=24, decoder_layers=24),
+        "xxl": dict(d_model=4096, d_ff=10240, heads=64, encoder_layers=24, decoder_layers=24),
+    }
+    presets = {name: replace(old, **size) for name, size in sizes_old.items()}
+    for family in ("t5-v1_1", "flan-t5"):
+        presets |= {f"{family}-{name}": replace(Config(), **size) for name, size in sizes_new.items()}
+    return presets
+
+
+PRESETS = _presets()
+"""Published sizes by the name their repositories carry (`google/t5-v1_1-small` -> `t5-v1_1-small`)."""
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Parameters
+
+
+def init(key: PRNGKeyArray, config: Config, dtype: Any = jnp.float32) -> Params:
+    """Random parameters at T5's scales: kernels fan-in normal, queries also 1/sqrt(d_kv), embeddings 1."""
+    shapes = shapes_of(config)
+    leaves, tree = jax.tree.flatten(shapes, is_leaf=lambda x: isinstance(x, tuple))
+    paths = [
+        jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(shapes, is_leaf=_is_shape)
+    ]
+    keys = jax.random.split(key, len(leaves))
+    draw = lambda k, path, shape: (_scale(path, shape, config) * jax.random.normal(k, shape)).astype(dtype)
+    values = [
+        jnp.ones(s, dtype) if "scale" in p else draw(k, p, s)
+        for k, p, s in zip(keys, paths, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(tree, values)
+
+
+def _is_shape(x: Any) -> bool:
+    return isinstance(x, tuple)
+
+
+def _scale(path: str, shape: tuple[int, ...], config: Config) -> float:
+    if "token_embedder" in path:
+        return 1.0
+    if "rel_embedding" in path:
+        return config.d_model**-0.5
+    return shape[0] ** -0.5 * (config.d_kv**-0.5 if "query" in path else 1.0)
+
+
+def shapes_of(config: Config) -> dict[str, Any]:
+    """The parameter tree with a shape at every leaf: what a checkpoint must hold, no more and no less."""
+    m, joined = config.d_model, config.heads * config.d_kv
+    attention = {n: {"kernel": (m, joined)} for n in ("query", "key", "value")} | {
+        "out": {"kernel": (joined, m)}
+    }
+    wi = {"wi_0": {"kernel": (m, config.d_ff)}, "wi_1": {"kernel": (m, config.d_ff)}}
+    mlp = (wi if config.gated else {"wi": {"kernel": (m, config.d_ff)}}) | {
+        "wo": {"kernel": (config.d_ff, m)}
+    }
+    norm = {"scale": (m,)}
+    relpos = {"rel_embedding": (config.heads, config.buckets)}
+    encoder_layer = {
+        "pre_attention_layer_norm": norm,
+        "attention": attention,
+        "pre_mlp_layer_norm": norm,
+        "mlp": mlp,
+    }
+    decoder_layer = {
+        "pre_self_attention_layer_norm": norm,
+        "self_attention": attention,
+        "pre_cross_attention_layer_norm": norm,
+        "encoder_decoder_attention": attention,
+        "pre_mlp_layer_norm": norm,
+        "mlp": mlp,
+    }
+    encoder = {f"layers_{i}": encoder_layer for i in range(config.encoder_layers)}
+    decoder = {f"layers_{i}": decoder_layer for i in range(config.decoder_layers)}
+    head = {} if config.tied else {"logits_dense": {"kernel": (m, config.embeddings)}}
+    return {
+        "token_embedder": {"embedding": (config.embeddings, m)},
+        "encoder": encoder | {"encoder_norm": norm, "relpos_bias": relpos},
+        "decoder": decoder | {"decoder_norm": norm, "relpos_bias": relpos} | head,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Blocks
+
+
+class Dropout(NamedTuple):
+    """Rate and key of training's dropout; decoding passes None instead."""
+
+    rate: float
+    key: PRNGKeyArray
+
+    def __call__(self, x: Array, where: int) -> Array:
+        keep = jax.random.bernoulli(jax.random.fold_in(self.key, where), 1 - self.rate, x.shape)
+        return jnp.where(keep, x / (1 - self.rate), 0.0)
+
+
+def _drop(dropout: Dropout | None, x: Array, where: int) -> Array:
+    return x if dropout is None else dropout(x, where)
+
+
+def _bucket(behind: Int[Array, "..."], config: Config, both_ways: bool) -> Int[Array, "..."]:
+    """T5's log buckets of a distance (query index - key index); an encoder also looks ahead."""
+    buckets, offset = config.buckets, jnp.zeros_like(behind)
+    if both_ways:
+        buckets //= 2
+        offset = jnp.where(behind < 0, buckets, 0)
+        behind = jnp.abs(behind)
+    behind = jnp.maximum(behind, 0)
+    exact = buckets // 2
+    ratio = jnp.maximum(behind, 1).astype(jnp.float32) / exact
+    far = exact + (jnp.log(ratio) / jnp.log(config.max_distance / exact) * (buckets - exact)).astype(
+        jnp.int32
+    )
+    return offset + jnp.where(behind < exact, behind, jnp.minimum(far, buckets - 1))
+
+
+def _split(x: Float[Array, "b t hd"], config: Config) -> Float[Array, "b t h d"]:
+    return x.reshape(*x.shape[:2], config.heads, config.d_kv)
+
+
+def _project(w: Params, x: Array, config: Config, *names: str) -> list[Float[Array, "b t h d"]]:
+    return [_split(linear(x, w[name]["kernel"]), config) for name in names]
+
+
+def _mlp(w: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b t m"]:
+    act = ACTIVATIONS[config.activation]
+    if config.gated:
+        hidden = act(linear(x, w["wi_0"]["kernel"])) * linear(x, w["wi_1"]["kernel"])
+    else:
+        hidden = act(linear(x, w["wi"]["kernel"]))
+    return linear(hidden, w["wo"]["kernel"])
+
+
+def _embed(params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t m"]:
+    return params["token_embedder"]["embedding"][tokens].astype(jnp.float32)
+
+
+def _logits(params: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b t v"]:
+    """Scores over the table's rows, those beyond the tokenizer's ids at -inf (never emitted)."""
+    if config.tied:
+        y = linear(x * config.d_model**-0.5, params["token_embedder"]["embedding"].T)
+    else:
+        y = linear(x, params["decoder"]["logits_dense"]["kernel"])
+    return jnp.where(jnp.arange(config.embeddings) < config.vocab, y, -jnp.inf)
+
+
+def encode(
+    params: Params,
+    config: Config,
+    tokens: Int[Array, "b s"],
+    mask: Bool[Array, "#b #s s"],
+    dropout: Any = None,
+) -> Float[Array, "b s m"]:
+    """The encoder's output for right-padded tokens; `mask[b, i, j]` says that i may look at j."""
+    w, s = params["encoder"], tokens.shape[1]
+    behind = jnp.arange(s)[:, None] - jnp.arange(s)
+    bias = w["relpos_bias"]["rel_embedding"].astype(jnp.float32)[:, _bucket(behind, config, True)]
+    bias = bias[None] + jnp.where(mask, 0.0, HIDDEN)[:, None]
+    x = _drop(dropout, _embed(params, tokens), 0)
+    for i in range(config.encoder_layers):
+        layer = w[f"layers_{i}"]
+        h = rms_norm(x, layer["pre_attention_layer_norm"]["scale"], config.epsilon)
+        h = attend(*_project(layer["attention"], h, config, "query", "key", "value"), bias)
+        x = x + _drop(dropout, linear(h, layer["attention"]["out"]["kernel"]), 3 * i + 1)
+        h = rms_norm(x, layer["pre_mlp_layer_norm"]["scale"], config.epsilon)
+        x = x + _drop(dropout, _mlp(layer["mlp"], h, config), 3 * i + 2)
+    return _drop(
+        dropout, rms_norm(x, w["encoder_norm"]["scale"], config.epsilon), 3 * config.encoder_layers + 1
+    )
+
+
+def _decoder_layer(
+    layer: Params,
+    config: Config,
+    x: Array,
+    own: Any,
+    memory: Any,
+    self_bias: Array,
+    cross_bias: Array,
+    drop: Any,
+) -> Array:
+    """One decoder block; `own(k, v)` stores the block's keys and values and returns those to attend to."""
+    h = rms_norm(x, layer["pre_self_attention_layer_norm"]["scale"], config.epsilon)
+    q, k, v = _project(layer["self_attention"], h, config, "query", "key", "value")
+    h = attend(q, *own(k, v), self_bias)
+    x = x + drop(linear(h, layer["self_attention"]["out"]["kernel"]), 0)
+    h = rms_norm(x, layer["pre_cross_attention_layer_norm"]["scale"], config.epsilon)
+    (q,) = _project(layer["encoder_decoder_attention"], h, config, "query")
+    h = attend(q, *memory, cross_bias)
+    x = x + drop(linear(h, layer["encoder_decoder_attention"]["out"]["kernel"]), 1)
+    h = rms_norm(x, layer["pre_mlp_layer_norm"]["scale"], config.epsilon)
+    return x + drop(_mlp(layer["mlp"], h, config), 2)
+
+
+def cross_keys(params: Params, config: Config, encoded: Float[Array, "b s m"], dtype: Any) -> tuple[Any, ...]:
+    """Every decoder layer's keys and values of the encoder's output, n pairs of [b, s, h, d]."""
+    layers = [
+        params["decoder"][f"layers_{i}"]["encoder_decoder_attention"] for i in range(config.decoder_layers)
+    ]
+    return tuple(tuple(a.astype(dtype) for a in _project(w, encoded, config, "key", "value")) for w in layers)
+
+
+def _causal_bias(params: Params, config: Config, behind: Int[Array, "b t l"]) -> Float[Array, "b h t l"]:
+    table = params["decoder"]["relpos_bias"]["rel_embedding"].astype(jnp.float32)
+    # By distance first: the buckets' logarithms are then taken once per distance and not once per (b, t, l).
+    by_distance = table[:, _bucket(jnp.arange(behind.shape[-1]), config, False)].T
+    bias = by_distance[jnp.clip(behind, 0, behind.shape[-1] - 1)]
+    return jnp.where(behind[:, None] >= 0, jnp.moveaxis(bias, -1, 1), HIDDEN)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Training
+
+
+class Batch(NamedTuple):
+    """Packed examples, [b, s] and [b, t]: segments count 1, 2, ... within a row and 0 is padding."""
+
+    inputs: Int[Array, "b s"]
+    targets: Int[Array, "b t"]
+    input_segments: Int[Array, "b s"]
+    target_segments: Int[Array, "b t"]
+    decoder_inputs: Int[Array, "b t"]
+
+
+def forward(
+    params: Params, config: Config, batch: Batch, dropout: Dropout | None = None
+) -> Float[Array, "b t v"]:
+    """Logits of every target position given the tokens before it (teacher forcing, no cache)."""
+    same = lambda a, b: a[:, :, None] == b[:, None, :]
+    encoder_drop = None if dropout is None else dropout._replace(key=jax.random.fold_in(dropout.key, 1))
+    encoded = encode(
+        params, config, batch.inputs, same(batch.input_segments, batch.input_segments), encoder_drop
+    )
+    seen = same(batch.target_segments, batch.input_segments)
+    cross_bias = jnp.where(seen, 0.0, HIDDEN)[:, None]
+    t = batch.targets.shape[1]
+    behind = kv.distances(jnp.zeros(1, jnp.int32), t, t)
+    own = same(batch.target_segments, batch.target_segments)[:, None]
+    self_bias = jnp.where(own, _causal_bias(params, config, behind), HIDDEN)
+    x = _drop(dropout, _embed(params, batch.decoder_inputs), 0)
+    # One key and value per layer, computed where it is used: training has no cache to fill.
+    for i in range(config.decoder_layers):
+        layer = params["decoder"][f"layers_{i}"]
+        dtype = layer["mlp"]["wo"]["kernel"].dtype
+        memory = _project(layer["encoder_decoder_attention"], encoded, config, "key", "value")
+        drop = lambda y, j, i=i: _drop(dropout, y, 3 * i + j + 1)
+        store = lambda k, v, dtype=dtype: (k.astype(dtype), v.astype(dtype))
+        x = _decoder_layer(layer, config, x, store, store(*memory), self_bias, cross_bias, drop)
+    x = rms_norm(x, params["decoder"]["decoder_norm"]["scale"], config.epsilon)
+    return _logits(params, _drop(dropout, x, 3 * config.decoder_layers + 1), config)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Decoding: the LM protocol
+
+
+class Memory(NamedTuple):
+    """What the decoder keeps of the prompt: n pairs of [b, s, h, d], and which slots are real."""
+
+    layers: tuple[Any, ...]
+    mask: Bool[Array, "b s"]
+
+
+@dataclass(frozen=True)
+class T5:
+    """The LM protocol over a T5: `prefill` runs the encoder, `extend` the decoder on a block of t tokens.
+
+    `cache_dtype` is the dtype of cached keys and values. Raises ValueError for float16 weights, whose range
+    T5's activations exceed.
+    """
+
+    config: Config
+    cache_dtype: Any = jnp.float32
+
+    @property
+    def vocab(self) -> int:
+        return self.config.embeddings
+
+    def flops_per_token(self) -> int:
+        """FLOPs of one decoded token: two a weight of the decoder (memory keys aside) and of the logits."""
+        c = self.config
+        joined = c.heads * c.d_kv
+        layer = 6 * c.d_model * joined + (3 if c.gated else 2) * c.d_model * c.d_ff
+        return 2 * (c.decoder_layers * layer + c.d_model * c.embeddings)
+
+    def prefill(
+        self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
+    ) -> tuple[Int[Array, " b"], Cache]:
+        """Encodes right-padded prompts; the unread last token is the decoder's start symbol."""
+        refuse_fp16(params)
+        c, b = self.config, tokens.shape[0]
+        mask = jnp.arange(tokens.shape[1]) < lengths[:, None]
+        encoded = encode(params, c, tokens, mask[:, None])
+        memory = Memory(cross_keys(params, c, encoded, self.cache_dtype), mask)
+        blank = kv.empty(c.decoder_layers, b, capacity, c.heads, c.d_kv, self.cache_dtype, memory)
+        return jnp.full(b, c.start, jnp.int32), blank
+
+    def extend(
+        self, params: Params, tokens: Int[Array, "b t"], cache: Cache
+    ) -> tuple[Float[Array, "b t v"], Cache]:
+        """Reads t tokens at each row's own position; logits [b, t, v] of the token after each."""
+        c, t = self.config, tokens.shape[1]
+        l = cache.layers[0][0].shape[1]
+        self_bias = _causal_bias(params, c, kv.distances(cache.length, t, l))
+        cross_bias = jnp.where(cache.memory.mask, 0.0, HIDDEN)[:, None, None]
+        x, layers = _embed(params, tokens), []
+        keep = lambda y, _: y
+        for i in range(c.decoder_layers):
+
+            def own(k: Array, v: Array, i: int = i) -> tuple[Array, Array]:
+                old_k, old_v = cache.layers[i]
+                layers.append((kv.write(old_k, k, cache.length), kv.write(old_v, v, cache.length)))
+                return layers[-1]
+
+            layer = params["decoder"][f"layers_{i}"]
+            x = _decoder_layer(layer, c, x, own, cache.memory.layers[i], self_bias, cross_bias, keep)
+        x = rms_norm(x, params["decoder"]["decoder_norm"]["scale"], c.epsilon)
+        return _logits(params, x, c), kv.advance(cache, tuple(layers), t)
+
+
+def refuse_fp16(params: Params) -> None:
+    """Raises ValueError for float16 weights."""
+    if any(leaf.dtype == jnp.float16 for leaf in jax.tree.leaves(params)):
+        raise ValueError(
+            "T5 in float16 overflows: its feed-forward activations pass 65,504 and become inf. "
+            "Load the weights as bfloat16 or float32."
+        )
