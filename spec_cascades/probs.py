@@ -1,0 +1,106 @@
+"""Logits to the distributions that rules read and samplers draw from, and one exact draw.
+
+Filters apply in one fixed order, to both models alike: temperature, top-k, top-p, min-p, each on the
+renormalised result of the one before.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from spec_cascades.typing import Array, Bool, Float, Int
+
+
+class Sampling(NamedTuple):
+    """One row's filters, all data: temperature 0 is the one-hot argmax; top_k 0, top_p 1, min_p 0 are off."""
+
+    temperature: Float[Array, " b"]
+    top_k: Int[Array, " b"]
+    top_p: Float[Array, " b"]
+    min_p: Float[Array, " b"]
+
+
+class Pair(NamedTuple):
+    """Drafter's q and target's p over the same prefixes, as sampled, and at temperature 1 unfiltered (raw).
+
+    Rules read confidences off the raw pair; mixing, acceptance, residual and TV use q and p.
+    """
+
+    q: Float[Array, "... v"]
+    p: Float[Array, "... v"]
+    q_raw: Float[Array, "... v"]
+    p_raw: Float[Array, "... v"]
+
+
+def raw(logits: Float[Array, "... v"]) -> Float[Array, "... v"]:
+    """softmax(logits) in float32: temperature 1, unfiltered."""
+    return jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
+
+
+def distribution(logits: Float[Array, "b ... v"], sampling: Sampling) -> Float[Array, "b ... v"]:
+    """What tokens are drawn from, float32, one setting a row; ties at temperature 0 take the lowest id."""
+    spread = lambda x: x.reshape(-1, *[1] * (logits.ndim - 1))
+    temperature = spread(sampling.temperature)
+    greedy = temperature <= 0
+    scaled = raw(logits / jnp.where(greedy, 1.0, temperature))
+    k, top_p, min_p = spread(sampling.top_k), spread(sampling.top_p), spread(sampling.min_p)
+    sorting = jnp.any((k > 0) | (top_p < 1))
+    # The sort costs more than all else here, so it runs only if some row asks for it.
+    kept = lax.cond(sorting, lambda x: _nucleus(x, k, top_p), lambda x: x, scaled)
+    kept = jnp.where(kept >= min_p * jnp.max(kept, axis=-1, keepdims=True), kept, 0.0)
+    kept = kept / jnp.sum(kept, axis=-1, keepdims=True)
+    best = jnp.argmax(logits, axis=-1, keepdims=True)
+    return jnp.where(greedy, (jnp.arange(logits.shape[-1]) == best).astype(jnp.float32), kept)
+
+
+def _nucleus(
+    probs: Float[Array, "... v"], k: Int[Array, "..."], top_p: Float[Array, "..."]
+) -> Float[Array, "... v"]:
+    """Keeps the k likeliest, then of those the fewest whose mass reaches top_p; ties go to the lower id."""
+    order = jnp.argsort(-probs, axis=-1, stable=True)
+    ranked = jnp.take_along_axis(probs, order, axis=-1)
+    place = jnp.arange(probs.shape[-1])
+    ranked = jnp.where((k <= 0) | (place < k), ranked, 0.0)
+    before = jnp.cumsum(ranked, axis=-1) - ranked
+    total = jnp.sum(ranked, axis=-1, keepdims=True)
+    keep = ((before < top_p * total) | (top_p >= 1)) & (ranked > 0)
+    rank = jnp.argsort(order, axis=-1)
+    kept = jnp.where(jnp.take_along_axis(keep, rank, axis=-1), probs, 0.0)
+    return kept / jnp.sum(kept, axis=-1, keepdims=True)
+
+
+def total_variation(p: Float[Array, "... v"], q: Float[Array, "... v"]) -> Float[Array, "... 1"]:
+    """D_TV(p, q) = sum_v max(0, p(v) - q(v)) (FACTS of the paper, section 3)."""
+    return jnp.sum(jnp.maximum(p - q, 0.0), axis=-1, keepdims=True)
+
+
+def entropy(p: Float[Array, "... v"]) -> Float[Array, "... 1"]:
+    """H(p) in nats, 0 log 0 = 0."""
+    return -jnp.sum(jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1.0)), 0.0), axis=-1, keepdims=True)
+
+
+def draw(weights: Float[Array, "... v"], u: Float[Array, "..."]) -> Int[Array, "..."]:
+    """The token where the cumulated weights pass u * total: exact in law for u uniform in [0, 1).
+
+    Weights need not be normalised; one of weight 0 is never drawn. One uniform does, where Gumbel noise costs
+    v of them. The sum runs in two levels, blocks of about sqrt(v): a flat float32 sum over 256k ids would
+    lose the tail.
+    """
+    v = weights.shape[-1]
+    side = max(1, round(v**0.5))
+    blocks = -(-v // side)
+    padded = jnp.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, blocks * side - v)])
+    grid = padded.reshape(*weights.shape[:-1], blocks, side)
+    outer = jnp.cumsum(jnp.sum(grid, axis=-1), axis=-1)
+    x = u[..., None] * outer[..., -1:]
+    block = jnp.argmax(_passes(outer, x), axis=-1)[..., None]
+    x = x - jnp.where(block > 0, jnp.take_along_axis(outer, jnp.maximum(block - 1, 0), axis=-1), 0.0)
+    inner = jnp.cumsum(jnp.take_along_axis(grid, block[..., None], axis=-2)[..., 0, :], axis=-1)
+    return (block[..., 0] * side + jnp.argmax(_passes(inner, x), axis=-1)).astype(jnp.int32)
+
+
+def _passes(cumulated: Float[Array, "... n"], x: Float[Array, "... 1"]) -> Bool[Array, "... n"]:
+    """Where the sum passes x or reaches its end: rounding may carry x beyond, never onto a zero weight."""
+    return (cumulated > x) | (cumulated >= cumulated[..., -1:])

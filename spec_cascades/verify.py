@@ -1,0 +1,55 @@
+"""Accept a prefix of the drafts and add one token, exactly from pi (Alg. 4 of the paper)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from spec_cascades.probs import Pair, draw
+from spec_cascades.rules import Rule
+from spec_cascades.typing import Array, Float, Int
+
+
+class Noise(NamedTuple):
+    """Independent uniforms in [0, 1), one of each kind an emitted position."""
+
+    draft: Float[Array, "b w"]
+    accept: Float[Array, "b w"]
+    residual: Float[Array, "b w"]
+
+
+class Verdict(NamedTuple):
+    """tokens [b, w]: the accepted drafts, then one token drawn from pi; what follows it is to be ignored.
+
+    accepted [b]: how many drafts stand, 0..w-1; the row has accepted + 1 new tokens.
+    """
+
+    tokens: Int[Array, "b w"]
+    accepted: Int[Array, " b"]
+
+
+def verify(
+    noise: Noise, drafts: Int[Array, "b w"], pair: Pair, rule: Rule, alpha: Float[Array, " b"]
+) -> Verdict:
+    """Speculative sampling aimed at `rule`'s pi, whatever q is.
+
+    Draft i stands if u * q(d) < pi(d), no division and no epsilon. At the first that does not, a token is
+    drawn from norm(max(0, pi - q)); if all w - 1 stand, from pi at the last position (Alg. 4).
+    pair: [b, w, v] over the prefix before each draft; the last of the w drafts was never proposed and is
+    replaced. pi exists at one position only.
+    """
+    w = drafts.shape[1]
+    q_drafts = jnp.take_along_axis(pair.q, drafts[..., None], axis=-1)[..., 0]
+    stands = noise.accept * q_drafts < rule.at(pair, drafts, alpha[:, None, None])
+    accepted = jnp.sum(jnp.cumprod(stands[:, : w - 1].astype(jnp.int32), axis=1), axis=1)
+    here = jax.tree.map(lambda x: jnp.take_along_axis(x, accepted[:, None, None], axis=1)[:, 0], pair)
+    u = jnp.take_along_axis(noise.residual, accepted[:, None], axis=1)[:, 0]
+    own = draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < w - 1), u)
+    tokens = jnp.where(jnp.arange(w) == accepted[:, None], own[:, None], drafts)
+    return Verdict(tokens, accepted)
+
+
+def _residual(pi: Float[Array, "b v"], q: Float[Array, "b v"], rejected: Array) -> Float[Array, "b v"]:
+    """max(0, pi - q) after a rejection, else pi; pi too where rounding leaves no residual (pi = q)."""
+    rest = jnp.where(rejected[:, None], jnp.maximum(pi - q, 0.0), pi)
+    return jnp.where(jnp.sum(rest, axis=-1, keepdims=True) > 0, rest, pi)
