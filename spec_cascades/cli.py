@@ -1,0 +1,155 @@
+"""The command line: arguments to configurations, errors to one line and an exit code. Nobody imports it.
+
+Exit codes: 0 done, 2 bad input (one line on stderr), 130 interrupted. Everything heavy is imported by the
+command that needs it, so that --help is instant.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+TARGETS = "configuration keys are dotted: decoding.alpha=0.3, task.limit=20, points[0].gamma=[2,4]"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"spec-cascades {version('spec-cascades')}")
+        return 0
+    if args.command is None:
+        parser.error("a command is needed; --help lists them")
+    try:
+        args.command(args)
+    except KeyboardInterrupt:
+        print("spec-cascades: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
+        if args.traceback:
+            raise
+        print(f"spec-cascades: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spec-cascades", description="Speculative cascades in JAX.")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("--traceback", action="store_true", help="show where a bad-input error was raised")
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    _add_generate(commands)
+    for name, command, text in (
+        ("evaluate", _evaluate, "one configuration to one record"),
+        ("sweep", _sweep, "many decodings to records, resumable"),
+        ("train", _train, "train a model"),
+    ):
+        sub = commands.add_parser(name, help=text, description=f"{text}; {TARGETS}")
+        sub.add_argument("config", metavar="CONFIG", help="a YAML file")
+        sub.add_argument("overrides", nargs="*", metavar="key=value")
+        sub.set_defaults(command=command)
+    sub = commands.add_parser("report", help="records to a table, markdown, CSV and a plot")
+    sub.add_argument("records", metavar="RUN_DIR_OR_RECORDS", type=Path)
+    sub.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: beside the records)")
+    sub.set_defaults(command=_report)
+    sub = commands.add_parser("rules", help="the deferral rules and what their alpha means")
+    sub.set_defaults(command=_rules)
+    return parser
+
+
+def _add_generate(commands: Any) -> None:
+    text = "answers to prompts from the arguments, a file or stdin (one a line, blank lines skipped)"
+    sub = commands.add_parser("generate", help="answer prompts", description=text)
+    sub.add_argument("prompts", nargs="*", metavar="PROMPT")
+    sub.add_argument("--file", type=Path, metavar="FILE", help="one prompt a line, or .jsonl with 'input'")
+    sub.add_argument("--config", metavar="CONFIG", help="a YAML file (default: the embedded pair, rule v3)")
+    sub.add_argument(
+        "--set", action="append", default=[], metavar="key=value", help="for example decoding.rule=opt"
+    )
+    sub.add_argument("--jsonl", action="store_true", help="one JSON object an answer instead of its text")
+    sub.set_defaults(command=_generate)
+
+
+def _generate(args: argparse.Namespace) -> None:
+    from spec_cascades import generate
+    from spec_cascades.config import Generate, load
+
+    config = load(Generate, args.config, args.set)
+    prompts = _prompts(args)
+    totals = generate.Totals()
+    for batch in generate.run(config, prompts):
+        for row in batch.rows:
+            print(json.dumps(row, ensure_ascii=False) if args.jsonl else row["text"], flush=True)
+        totals.add(batch)
+    print(totals.line(), file=sys.stderr)
+
+
+def _prompts(args: argparse.Namespace) -> list[str]:
+    from spec_cascades.config import ConfigError
+    from spec_cascades.tasks.examples import read_prompts
+
+    if args.prompts and args.file:
+        raise ConfigError("give prompts as arguments or --file, not both")
+    if args.file:
+        prompts = read_prompts(args.file)
+    else:
+        prompts = [p for p in args.prompts or sys.stdin.read().split("\n") if p.strip()]
+    if not prompts:
+        raise ConfigError("no prompt: give some as arguments, with --file, or on stdin")
+    return prompts
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from spec_cascades import config, evaluate, report
+
+    asked = config.load(config.Evaluate, args.config, args.overrides)
+    report.show([evaluate.run(asked)])
+    print(f"record: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+
+
+def _sweep(args: argparse.Namespace) -> None:
+    from spec_cascades import config, report, sweep
+
+    asked = config.load(config.Sweep, args.config, args.overrides)
+    report.show(sweep.run(asked))
+    print(f"records: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+
+
+def _train(args: argparse.Namespace) -> None:
+    from spec_cascades import train
+
+    train.run(args.config, args.overrides)
+
+
+def _report(args: argparse.Namespace) -> None:
+    from spec_cascades import report, runlog
+
+    records = runlog.read_records(args.records)
+    report.show(records)
+    folder = args.out or (args.records if args.records.is_dir() else args.records.parent)
+    for path in report.write(records, folder):
+        print(path)
+
+
+def _rules(args: argparse.Namespace) -> None:
+    import math
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from spec_cascades.rules import RULES
+
+    shown = lambda alpha: "-" if math.isnan(alpha) else f"{alpha:g}"
+    table = Table("rule", "lossless alpha", "draft-only alpha", "default alpha")
+    for rule in RULES.values():
+        table.add_row(rule.name, shown(rule.lossless), shown(rule.draft_only), shown(rule.default))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,334 @@
+"""What a run is made of: plain frozen data, filled from YAML and key=value overrides. Imports no jax."""
+
+import difflib
+import itertools
+import math
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+METHODS = ("target", "drafter", "speculative")
+RULES = (
+    *("lossless", "drafter_only", "chow", "chow_log", "diff", "diff_log", "opt", "opt_log"),
+    *("v1", "v2", "v3", "topk", "bild", "lossy"),
+)
+"""The names of `spec_cascades.rules.RULES`, which cannot be read here without importing jax."""
+UNTUNED = ("lossless", "drafter_only")
+"""Rules that read no alpha."""
+DTYPES = ("bfloat16", "float32")
+ALIASES = {name: "gamma" for name in ("num_speculative_tokens", "num_assistant_tokens", "draft_max")}
+EMBEDDED_TASK = "embedded:en-de-everyday"
+
+T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the text names the key, the value and the choices."""
+
+
+def _choose(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{key}: {value!r} is not one of {', '.join(choices)}{nearest(value, choices)}")
+
+
+def _require(key: str, value: Any, fits: bool, bounds: str) -> None:
+    if not fits:
+        raise ConfigError(f"{key}: {value!r} must be {bounds}")
+
+
+@dataclass(frozen=True)
+class Models:
+    """References of the two models, by default the embedded pair; null for one that no point runs."""
+
+    target: str | None = "embedded:en-de-target"
+    drafter: str | None = "embedded:en-de-drafter"
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        _choose("dtype", self.dtype, DTYPES)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How answers are drawn. alpha None stands for the rule's default; temperature 0 is greedy.
+
+    top_k 0, top_p 1 and min_p 0 leave a filter out. Raises ConfigError for a value out of range.
+    """
+
+    method: str = "speculative"
+    rule: str = "v3"
+    alpha: float | None = None
+    gamma: int = 4
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_new_tokens: int = 64
+    seed: int = 0
+    batch_size: int = 1
+
+    def __post_init__(self) -> None:
+        _choose("method", self.method, METHODS)
+        _choose("rule", self.rule, RULES)
+        _require("alpha", self.alpha, self.alpha is None or not math.isnan(self.alpha), "a number or null")
+        for key in ("gamma", "max_new_tokens", "batch_size"):
+            _require(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
+        for key in ("top_k", "seed"):
+            _require(key, getattr(self, key), getattr(self, key) >= 0, "0 or more")
+        _require(
+            "temperature",
+            self.temperature,
+            0 <= self.temperature < math.inf,
+            "0 (greedy) or a positive number",
+        )
+        _require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]")
+        _require("min_p", self.min_p, 0 <= self.min_p < 1, "in [0, 1)")
+
+    @property
+    def tuned(self) -> bool:
+        """Whether alpha has a meaning."""
+        return self.method == "speculative" and self.rule not in UNTUNED
+
+
+@dataclass(frozen=True)
+class Task:
+    """Where the examples are; `join` makes one example of that many consecutive pairs."""
+
+    path: str
+    limit: int | None = None
+    join: int = 1
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        _require("limit", self.limit, self.limit is None or self.limit >= 1, "1 or more, or null")
+        _require("join", self.join, self.join >= 1, "1 or more")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """One decoding on one task: `evaluate`."""
+
+    task: Task
+    output: str
+    models: Models = Models()
+    decoding: Decoding = Decoding()
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        _require("repeats", self.repeats, self.repeats >= 1, "1 or more")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Many decodings on one task: `sweep`.
+
+    A point overrides fields of `base`; a list stands for each of its values, several lists for their
+    product.
+    """
+
+    task: Task
+    output: str
+    models: Models = Models()
+    base: Decoding = Decoding()
+    points: list[dict[str, Any]] = field(default_factory=lambda: [{}])
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        _require("repeats", self.repeats, self.repeats >= 1, "1 or more")
+        _require("points", self.points, bool(self.points), "a list of at least one point")
+        expand(self)
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Prompts and answers: `generate`."""
+
+    models: Models = Models()
+    decoding: Decoding = Decoding()
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One decoding of a sweep, and the name its record carries."""
+
+    name: str
+    decoding: Decoding
+
+
+# ------------------------------------------------------------------------------------------
+# Reading
+
+
+def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str, ...] = ()) -> T:
+    """The dataclass `cls` filled from a YAML file and `dotted.key=value` overrides.
+
+    Raises ConfigError: file absent or not YAML, a key unknown or missing, a value of the wrong type
+    or out of range.
+    """
+    raw = OmegaConf.create({}) if path is None else _read_yaml(Path(path))
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"override {override!r} is not of the form key=value")
+        try:
+            OmegaConf.update(raw, _canonical(key), _parse(value), merge=True)
+        except (OmegaConfBaseException, yaml.YAMLError, TypeError) as error:
+            raise ConfigError(f"override {override!r}: {_first_line(error)}") from None
+    try:
+        plain = OmegaConf.to_container(raw, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_first_line(error)) from None
+    return build(cls, plain)
+
+
+def build(cls: type[T], raw: Any, where: str = "") -> T:
+    """The dataclass `cls` from nested plain data, with types checked; `where` prefixes keys in errors."""
+    raw = _known(cls, raw, where)
+    hints = get_type_hints(cls)
+    inner = {key: build(hints[key], raw[key], f"{where}{key}.") for key in raw if is_dataclass(hints[key])}
+    leaves = {key: value for key, value in raw.items() if key not in inner}
+    try:
+        typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(cls), leaves))
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None) or ""
+        raise ConfigError(f"{where}{key}: {_first_line(error)}") from None
+    try:
+        return cls(**inner, **{key: typed[key] for key in leaves})
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from None
+
+
+def _known(cls: type, raw: Any, where: str) -> dict[str, Any]:
+    """`raw`, once every key is known and every required one is there."""
+    if not isinstance(raw, dict):
+        raise ConfigError(
+            f"{where.rstrip('.') or 'the configuration'}: {raw!r} is not a mapping of keys to values"
+        )
+    names = tuple(f.name for f in fields(cls))
+    for key in raw:
+        if key not in names:
+            raise ConfigError(
+                f"unknown key {where + str(key)!r}{nearest(str(key), names)}; the keys: {', '.join(names)}"
+            )
+    defaults = OmegaConf.structured(cls)
+    missing = [where + name for name in names if name not in raw and OmegaConf.is_missing(defaults, name)]
+    if missing:
+        raise ConfigError(f"missing: {', '.join(missing)}")
+    return raw
+
+
+def _canonical(key: str) -> str:
+    return ".".join(ALIASES.get(part, part) for part in key.split("."))
+
+
+def _renamed(raw: Any) -> Any:
+    """`raw` with aliases replaced by the names they stand for, at every depth."""
+    if isinstance(raw, list):
+        return [_renamed(value) for value in raw]
+    if not isinstance(raw, dict):
+        return raw
+    names = [ALIASES.get(key, key) for key in raw]
+    for key, name in zip(raw, names, strict=True):
+        if names.count(name) > 1:
+            raise ConfigError(f"{key!r} and another key of its mapping both mean {name!r}: give one of them")
+    return {name: _renamed(value) for name, value in zip(names, raw.values(), strict=True)}
+
+
+def nearest(word: str, choices: tuple[str, ...]) -> str:
+    """', did you mean ...?' when a choice is close to the word, else ''."""
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _read_yaml(path: Path) -> Any:
+    if not path.is_file():
+        raise ConfigError(f"no configuration file {str(path)!r}")
+    try:
+        raw = OmegaConf.load(path)
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not OmegaConf.is_dict(raw):
+        raise ConfigError(f"{path}: expected a mapping of keys to values at the top")
+    return OmegaConf.create(_renamed(OmegaConf.to_container(raw)))
+
+
+def _parse(value: str) -> Any:
+    return OmegaConf.from_dotlist([f"v={value}"]).v
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+# ------------------------------------------------------------------------------------------
+# Points
+
+
+def expand(sweep: Sweep) -> list[Point]:
+    """The points of a sweep in order, lists multiplied out; names are unique or ConfigError is raised."""
+    base = asdict(sweep.base)
+    points = [p for i, raw in enumerate(sweep.points) for p in _points(raw, base, f"points[{i}].")]
+    for a, b in itertools.combinations(points, 2):
+        if a.name == b.name:
+            raise ConfigError(f"points: two are named {a.name!r}; give them names or let them differ")
+    for point in points:
+        _needs_models(sweep.models, point)
+    return points
+
+
+def _points(raw: Any, base: dict[str, Any], where: str) -> list[Point]:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{where.rstrip('.')}: {raw!r} is not a mapping of decoding fields")
+    given = _known(Decoding, _renamed({key: value for key, value in raw.items() if key != "name"}), where)
+    lists = {key: value for key, value in given.items() if isinstance(value, list)}
+    found = []
+    for values in itertools.product(*lists.values()):
+        varied = dict(zip(lists, values, strict=True))
+        decoding = build(Decoding, base | given | varied, where)
+        name = raw.get("name")
+        suffix = "".join(f" {key}={_short(value)}" for key, value in varied.items())
+        found.append(Point(str(name) + suffix if name is not None else label(decoding, base), decoding))
+    return found
+
+
+def label(decoding: Decoding, base: dict[str, Any]) -> str:
+    """'v3 alpha=0.5 min_p=0.1': the method or rule, its alpha, and what differs from `base`."""
+    name = decoding.rule if decoding.method == "speculative" else decoding.method
+    if decoding.tuned and decoding.alpha is not None:
+        name += f" alpha={_short(decoding.alpha)}"
+    skip = {"method", "rule", "alpha"} | (set() if decoding.method == "speculative" else {"gamma"})
+    differs = {k: v for k, v in asdict(decoding).items() if k not in skip and v != base[k]}
+    return name + "".join(f" {key}={_short(value)}" for key, value in differs.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _needs_models(models: Models, point: Point) -> None:
+    needs = {"target": ("target",), "drafter": ("drafter",)}.get(point.decoding.method, ("target", "drafter"))
+    for role in needs:
+        if getattr(models, role) is None:
+            raise ConfigError(f"models.{role}: point {point.name!r} needs it, and it is not given")
+
+
+def as_sweep(evaluate: Evaluate) -> Sweep:
+    """An evaluation as the sweep of its one point."""
+    e = evaluate
+    return Sweep(task=e.task, output=e.output, models=e.models, base=e.decoding, repeats=e.repeats)
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as dicts and infinities as 'inf' / '-inf', so that JSON holds them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,144 @@
+"""Texts to answers: two loaded models, their tokenizer, and a compiled loop for each method and shape."""
+
+import time
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spec_cascades import checkpoints, rules
+from spec_cascades.checkpoints import Loaded
+from spec_cascades.config import Decoding
+from spec_cascades.decode import loop
+from spec_cascades.decode.autoregressive import Autoregressive
+from spec_cascades.decode.speculative import Speculative
+from spec_cascades.probs import Sampling
+from spec_cascades.tokenizers import SentencePiece, check_compatible
+
+BUCKET = 16
+"""Prompts are padded to a multiple of this many tokens, so that few shapes compile."""
+
+
+class Answer(NamedTuple):
+    """One row's answer and counts.
+
+    tokens: ids, the end symbol included; finish_reason: eos or length; judged, accepted: drafts the verifier decided
+    on and kept, by position in the block (empty where nothing is drafted).
+    """
+
+    text: str
+    tokens: list[int]
+    finish_reason: str
+    target_calls: int
+    drafter_calls: int
+    judged: list[int]
+    accepted: list[int]
+
+
+class Batch(NamedTuple):
+    """Answers of one call; seconds: wall clock with the device synchronised, compilation apart."""
+
+    answers: list[Answer]
+    seconds: float
+    compile_seconds: float
+
+
+class Engine:
+    """A drafter and a target by reference (`checkpoints.load`), loaded when a method first needs them.
+
+    dtype: of the weights, "bfloat16" or "float32". Raises ValueError for unknown references, for models whose
+    tokenizers differ, and where a method needs a model that was not given.
+    """
+
+    def __init__(self, target: str | None, drafter: str | None, dtype: str = "bfloat16") -> None:
+        self._refs = {"target": target, "drafter": drafter}
+        self._dtype = dtype
+        self._loaded: dict[str, Loaded] = {}
+        self._warm: set[tuple[loop.Method, int, int, int]] = set()
+
+    def model(self, role: str) -> Loaded:
+        """The model in the role "target" or "drafter"."""
+        if role not in self._loaded:
+            if self._refs[role] is None:
+                raise ValueError(f"models.{role} is not given, and this method needs it")
+            self._loaded[role] = checkpoints.load(self._refs[role], self._dtype)
+        return self._loaded[role]
+
+    @cached_property
+    def tokenizer(self) -> SentencePiece:
+        """The tokenizer of the models given; ValueError if they have none or differ."""
+        found = [self.model(role) for role in ("drafter", "target") if self._refs[role] is not None]
+        for loaded in found:
+            if loaded.tokenizer is None:
+                raise ValueError(f"{loaded.ref} comes without a tokenizer: put its spiece.model beside the weights")
+        check_compatible(found[0].tokenizer, found[-1].tokenizer)
+        return found[0].tokenizer
+
+    def method(self, decoding: Decoding) -> loop.Method:
+        """The decoding method that a configuration names."""
+        if decoding.method in ("target", "drafter"):
+            return Autoregressive(self.model(decoding.method).lm, decoding.method)
+        drafter, target = self.model("drafter").lm, self.model("target").lm
+        return Speculative(drafter, target, rules.get(decoding.rule), decoding.gamma)
+
+    def run(self, texts: list[str], decoding: Decoding) -> Batch:
+        """Answers to one batch of prompts; row i draws from seed + i. A new shape is compiled and timed apart."""
+        method = self.method(decoding)
+        params = {role: self.model(role).params for role in method.models}
+        tokens, lengths = self._pad([self.tokenizer.encode(text) for text in texts])
+        request = self._request(decoding, len(texts))
+        args = (method, params, tokens, lengths, request, decoding.max_new_tokens)
+        shape, compile_seconds = (method, *tokens.shape, decoding.max_new_tokens), 0.0
+        if shape not in self._warm:
+            compile_seconds = _timed(args)[1]
+            self._warm.add(shape)
+        out, seconds = _timed(args)
+        return Batch([self._answer(out, i, method) for i in range(len(texts))], seconds, compile_seconds)
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text, the end symbol included."""
+        return len(self.tokenizer.encode(text))
+
+    def flops_per_token(self) -> dict[str, float]:
+        """FLOPs of one decoded token by role, attention over the context left out."""
+        given = [role for role, ref in self._refs.items() if ref is not None]
+        return {role: float(self.model(role).lm.flops_per_token()) for role in given}
+
+    @staticmethod
+    def _pad(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        longest = max(len(row) for row in rows)
+        tokens = np.zeros((len(rows), -(-longest // BUCKET) * BUCKET), np.int32)
+        for i, row in enumerate(rows):
+            tokens[i, : len(row)] = row
+        return tokens, np.array([len(row) for row in rows], np.int32)
+
+    def _request(self, d: Decoding, b: int) -> loop.Request:
+        alpha = d.alpha if d.alpha is not None else rules.get(d.rule).default
+        fill = lambda value, dtype: np.full(b, value, dtype)
+        sampling = Sampling(
+            fill(d.temperature, np.float32), fill(d.top_k, np.int32), fill(d.top_p, np.float32), fill(d.min_p, np.float32)
+        )
+        eos, limit = fill(self.tokenizer.eos, np.int32), fill(d.max_new_tokens, np.int32)
+        seeds = (d.seed + np.arange(b)).astype(np.uint32)
+        return jax.tree.map(jnp.asarray, loop.Request(sampling, fill(alpha, np.float32), eos, limit, seeds))
+
+    def _answer(self, out: loop.Generation, i: int, method: loop.Method) -> Answer:
+        tokens = [int(t) for t in out.tokens[i, : out.length[i]]]
+        steps, drafting = int(out.ledger.steps[i]), "drafter" in method.models
+        return Answer(
+            text=self.tokenizer.decode(tokens),
+            tokens=tokens,
+            finish_reason="eos" if out.ended[i] else "length",
+            target_calls=steps if "target" in method.models else 0,
+            drafter_calls=steps * method.width if drafting else 0,
+            judged=out.ledger.judged[i].tolist(),
+            accepted=out.ledger.accepted[i].tolist(),
+        )
+
+
+def _timed(args: tuple) -> tuple[loop.Generation, float]:
+    began = time.perf_counter()
+    out = jax.device_get(loop.generate(*args))
+    return out, time.perf_counter() - began

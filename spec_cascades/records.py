@@ -1,0 +1,173 @@
+"""Logged batches to records: each point's quality, rates and time, and how the target alone compares."""
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spec_cascades.config import Decoding, Point
+from spec_cascades.metrics import rates, text
+from spec_cascades.tasks.examples import Example
+
+
+class Outcome(NamedTuple):
+    """All of one point's finished work, batches ordered by (repeat, first example)."""
+
+    point: Point
+    batches: list[dict[str, Any]]
+    compile_seconds: float
+    counts: np.ndarray
+    """BLEU counts [examples, 10], summed over repeats: a sentence is resampled with all its repeats."""
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        return [answer for batch in self.batches for answer in batch["answers"]]
+
+
+def build_records(
+    config: dict[str, Any], points: list[Point], examples: list[Example], lines: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """One record a point from the lines of a finished run's log; `config` is the resolved sweep."""
+    outcomes = {p.name: _outcome(p, examples, lines) for p in points}
+    session = [line for line in lines if line["kind"] == "session"][-1]
+    shared = {key: config[key] for key in ("models", "task", "repeats")}
+    return [
+        {
+            "name": p.name,
+            "n_examples": len(examples),
+            **_own_figures(outcomes[p.name], examples, session["flops_per_token"]),
+            "against_target": _against(outcomes[p.name], outcomes, config["base"]),
+            "decoding": asdict(p.decoding),
+            "sampling": _sampling(p.decoding),
+            "seeds": _seeds(p.decoding, config["repeats"], len(examples)),
+            **shared,
+            "versions": session["versions"],
+        }
+        for p in points
+    ]
+
+
+def _outcome(point: Point, examples: list[Example], lines: list[dict[str, Any]]) -> Outcome:
+    mine = [line for line in lines if line.get("point") == point.name]
+    batches = sorted((b for b in mine if b["kind"] == "batch"), key=lambda b: (b["repeat"], b["first"]))
+    answers = [a for b in batches for a in b["answers"]]
+    references = [examples[a["index"]].reference for a in answers]
+    counts = text.bleu_counts([a["text"] for a in answers], references)
+    per_example = counts.reshape(-1, len(examples), counts.shape[1]).sum(0)
+    return Outcome(point, batches, sum(line["compile_seconds"] for line in mine), per_example)
+
+
+def _own_figures(outcome: Outcome, examples: list[Example], flops: dict[str, float]) -> dict[str, Any]:
+    answers = outcome.answers
+    ledger = rates.total(_counts(a) for a in answers)
+    figures = rates.rates(ledger)
+    return {
+        "quality": _quality(outcome, examples),
+        "rates": figures._asdict(),
+        "target_calls": ledger.target_calls / len(answers),
+        "drafter_calls": ledger.drafter_calls / len(answers),
+        "tokens_per_target_call": figures.tokens_per_target_call,
+        "gflops_per_answer": _gflops(outcome.point.decoding, ledger, flops) / len(answers),
+        "latency": _latency(outcome, ledger.tokens),
+        "answer_tokens": ledger.tokens / len(answers),
+        "cut_off": sum(a["finish_reason"] == "length" for a in answers) / len(answers),
+        "compile_seconds": outcome.compile_seconds,
+    }
+
+
+def _counts(answer: dict[str, Any]) -> rates.Counts:
+    calls = (answer["target_calls"], answer["drafter_calls"])
+    return rates.Counts(len(answer["tokens"]), *calls, answer["judged"], answer["accepted"])
+
+
+def _quality(outcome: Outcome, examples: list[Example]) -> dict[str, Any]:
+    answers = outcome.answers
+    scores = text.score([a["text"] for a in answers], [examples[a["index"]].reference for a in answers])
+    interval = text.bleu_interval(outcome.counts)
+    return {**scores._asdict(), "bleu_interval": [interval.low, interval.high]}
+
+
+def _gflops(decoding: Decoding, ledger: rates.Counts, flops: dict[str, float]) -> float:
+    """Decoder arithmetic of all answers, encoders not counted: a verifying call reads gamma + 1 tokens."""
+    width = decoding.gamma + 1 if decoding.method == "speculative" else 1
+    spent = {"target": ledger.target_calls * width, "drafter": ledger.drafter_calls}
+    return sum(calls * flops.get(role, 0.0) for role, calls in spent.items()) / 1e9
+
+
+def _latency(outcome: Outcome, tokens: int) -> dict[str, float]:
+    """Seconds an answer took; every answer of a batch waits for the whole batch."""
+    each = np.array([b["seconds"] for b in outcome.batches for _ in b["answers"]])
+    spent = sum(b["seconds"] for b in outcome.batches)
+    p50, p90 = np.quantile(each, [0.5, 0.9])
+    return {
+        "mean": float(each.mean()),
+        "p50": float(p50),
+        "p90": float(p90),
+        "total": spent,
+        "tokens_per_second": tokens / spent,
+    }
+
+
+def _sampling(decoding: Decoding) -> dict[str, Any]:
+    """The filters in force; greedy decoding reads none of them."""
+    if decoding.temperature == 0:
+        return {"greedy": True}
+    keys = ("temperature", "top_k", "top_p", "min_p")
+    return {"greedy": False, **{key: getattr(decoding, key) for key in keys}}
+
+
+def _seeds(decoding: Decoding, repeats: int, n: int) -> dict[str, Any]:
+    return {
+        "first": decoding.seed,
+        "last": decoding.seed + repeats * n - 1,
+        "rule": "seed + repeat * n + example",
+    }
+
+
+# ------------------------------------------------------------------------------------------
+# Against the target alone
+
+
+def reference_of(decoding: Decoding, points: list[Point], base: dict[str, Any]) -> str | None:
+    """The target-alone point to compare with: same temperature and batch size, fewest filters of its own."""
+    alike = ("temperature", "batch_size", "max_new_tokens")
+    own = lambda d: sum(getattr(d, key) != base[key] for key in ("top_k", "top_p", "min_p", "seed"))
+    found = [
+        p
+        for p in points
+        if p.decoding.method == "target"
+        and all(getattr(p.decoding, k) == getattr(decoding, k) for k in alike)
+    ]
+    return min(found, key=lambda p: own(p.decoding)).name if found else None
+
+
+def _against(outcome: Outcome, outcomes: dict[str, Outcome], base: dict[str, Any]) -> dict[str, Any] | None:
+    name = reference_of(outcome.point.decoding, [o.point for o in outcomes.values()], base)
+    if name is None:
+        return None
+    other = outcomes[name]
+    gap = text.bleu_difference(outcome.counts, other.counts)
+    ratios = _paired(outcome, other)
+    return {
+        "name": name,
+        "relative_seconds": float(np.median(ratios)),
+        "relative_interval": _median_interval(ratios),
+        "relative_total": sum(b["seconds"] for b in outcome.batches)
+        / sum(b["seconds"] for b in other.batches),
+        "bleu_difference": gap.value,
+        "bleu_difference_interval": [gap.low, gap.high],
+        "relative_tokens": sum(len(a["tokens"]) for a in outcome.answers)
+        / max(1, sum(len(a["tokens"]) for a in other.answers)),
+    }
+
+
+def _paired(outcome: Outcome, other: Outcome) -> np.ndarray:
+    """Seconds of each batch over the reference's for the same examples in the same repeat."""
+    theirs = {(b["repeat"], b["first"]): b["seconds"] for b in other.batches}
+    return np.array([b["seconds"] / theirs[b["repeat"], b["first"]] for b in outcome.batches])
+
+
+def _median_interval(ratios: np.ndarray) -> list[float]:
+    draws = np.random.default_rng(0).choice(ratios, (text.RESAMPLES, len(ratios)))
+    low, high = np.quantile(np.median(draws, axis=1), [(1 - text.LEVEL) / 2, (1 + text.LEVEL) / 2])
+    return [float(low), float(high)]

@@ -1,0 +1,44 @@
+"""Records that may be compared with one another: same temperature, same batch size."""
+
+from typing import Any
+
+Record = dict[str, Any]
+FILTERS = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+"""The sampling filters and the value that leaves each out."""
+
+
+def split(records: list[Record]) -> dict[str, list[Record]]:
+    """Records by title of their group, in the order of first appearance."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(title(record), []).append(record)
+    return groups
+
+
+def title(record: Record) -> str:
+    """'greedy, batch 1' or 'temperature 0.5, batch 8'."""
+    d = record["decoding"]
+    heat = "greedy" if d["temperature"] == 0 else f"temperature {d['temperature']:g}"
+    return f"{heat}, batch {d['batch_size']}"
+
+
+def filtered(record: Record) -> bool:
+    """Whether a sampling filter is in force."""
+    d = record["decoding"]
+    return d["temperature"] > 0 and any(d[key] != off for key, off in FILTERS.items())
+
+
+def target_alone(group: list[Record]) -> Record | None:
+    """The plain target of a group, if it ran."""
+    return next((r for r in group if r["decoding"]["method"] == "target" and not filtered(r)), None)
+
+
+def against(record: Record, key: str) -> Any:
+    """A figure of the comparison with the target alone, None where there was no target to compare with."""
+    return record["against_target"][key] if record["against_target"] else None
+
+
+def speed_up(record: Record) -> float | None:
+    """How many times as fast as the target alone, from paired medians."""
+    relative = against(record, "relative_seconds")
+    return None if relative is None else 1 / relative

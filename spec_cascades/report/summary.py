@@ -1,0 +1,86 @@
+"""What a sweep shows, in two plain lines computed from its records."""
+
+from typing import Any
+
+from spec_cascades.report import groups
+from spec_cascades.report.groups import Record
+
+TOKEN_RULES = ("v1", "v2", "v3", "topk")
+
+
+def lines(records: list[Record]) -> list[str]:
+    """The least time at the target's quality, group by group; and what truncating the target alone gives."""
+    by_group = groups.split(records)
+    speed = "; ".join(_speed(title, group) for title, group in by_group.items())
+    controls = [line for title, group in by_group.items() if (line := _control(title, group))]
+    return [f"Speed: {speed}.", f"Truncation: {'; '.join(controls) or 'no control in these records'}."]
+
+
+def keeps_quality(record: Record) -> bool:
+    """Whether the paired interval of the BLEU difference to the target alone reaches zero."""
+    interval = groups.against(record, "bleu_difference_interval")
+    return interval is not None and interval[1] >= 0
+
+
+def _speed(title: str, group: list[Record]) -> str:
+    target = groups.target_alone(group)
+    if target is None:
+        return f"{title}: the target alone was not run, so there is nothing to compare with"
+    able = [r for r in group if r["decoding"]["method"] != "target" and keeps_quality(r)]
+    if not able:
+        return f"{title}: no point keeps the BLEU of the target alone ({_bleu(target)})"
+    best = max(able, key=lambda r: groups.speed_up(r) or 0)
+    low, high = groups.against(best, "bleu_difference_interval")
+    text = (
+        f"{title}: {best['name']} is the fastest that keeps the target's BLEU, "
+        f"{groups.speed_up(best):.2f} times as fast as the target alone "
+        f"(BLEU {_bleu(best)} against {_bleu(target)}, difference {low:+.1f} to {high:+.1f})"
+    )
+    lossless = [r for r in group if _runs(r, ("lossless",))]
+    if lossless and best not in lossless:
+        text += f", lossless {max(groups.speed_up(r) for r in lossless):.2f} times"
+    return text
+
+
+def _control(title: str, group: list[Record]) -> str | None:
+    target = groups.target_alone(group)
+    controls = [r for r in group if r["decoding"]["method"] == "target" and groups.filtered(r)]
+    token = [r for r in group if _runs(r, TOKEN_RULES) and not groups.filtered(r)]
+    if not (target and controls and token):
+        return None
+    best = max(token, key=_score)
+    control = _matching(best, controls)
+    text = (
+        f"{title}: the target alone, cut by {_filters(control)}, scores {_bleu(control)} BLEU, "
+        f"the best token rule, {best['name']}, {_bleu(best)} and the target uncut {_bleu(target)}"
+    )
+    gain, by_cut = _score(best) - _score(target), _score(control) - _score(target)
+    if gain <= 0:
+        return text + ", so the token rule gains nothing here"
+    share = f"{100 * by_cut / gain:.0f} %" if 0 < by_cut < gain else ("all" if by_cut > 0 else "none")
+    return text + f": truncation by itself gives {share} of the token rule's gain"
+
+
+def _matching(record: Record, controls: list[Record]) -> Record:
+    """The control at V3's own threshold (min_p = 1 - alpha) if it ran, else the best one."""
+    d = record["decoding"]
+    threshold = 1 - float(d["alpha"])
+    exact = [c for c in controls if d["rule"] == "v3" and abs(c["decoding"]["min_p"] - threshold) < 1e-6]
+    return exact[0] if exact else max(controls, key=_score)
+
+
+def _runs(record: Record, rules: tuple[str, ...]) -> bool:
+    return record["decoding"]["method"] == "speculative" and record["decoding"]["rule"] in rules
+
+
+def _filters(record: Record) -> str:
+    d: dict[str, Any] = record["decoding"]
+    return ", ".join(f"{key}={d[key]:g}" for key, off in groups.FILTERS.items() if d[key] != off)
+
+
+def _score(record: Record) -> float:
+    return record["quality"]["bleu"]
+
+
+def _bleu(record: Record) -> str:
+    return f"{_score(record):.1f}"

@@ -1,0 +1,96 @@
+"""Records as a table: on the terminal, in markdown and in CSV."""
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from spec_cascades.report import groups
+from spec_cascades.report.groups import Record
+
+
+class Column(NamedTuple):
+    """A heading and how a record fills it; '-' stands for what was not measured."""
+
+    heading: str
+    cell: Callable[[Record], str]
+
+
+def _number(value: float | None, pattern: str = "{:.2f}") -> str:
+    return "-" if value is None else pattern.format(value)
+
+
+def _bleu(record: Record) -> str:
+    low, high = record["quality"]["bleu_interval"]
+    return f"{record['quality']['bleu']:.1f} [{low:.1f}, {high:.1f}]"
+
+
+COLUMNS = (
+    Column("point", lambda r: r["name"]),
+    Column("BLEU [95 %]", _bleu),
+    Column("vs target", lambda r: _number(groups.against(r, "bleu_difference"), "{:+.1f}")),
+    Column("chrF", lambda r: _number(r["quality"]["chrf"], "{:.1f}")),
+    Column("rejected", lambda r: _number(r["rates"]["rejection_rate"])),
+    Column("tokens / target call", lambda r: _number(r["tokens_per_target_call"])),
+    Column("target calls", lambda r: _number(r["target_calls"], "{:.1f}")),
+    Column("drafter calls", lambda r: _number(r["drafter_calls"], "{:.1f}")),
+    Column("ms / answer (p50)", lambda r: _number(1000 * r["latency"]["p50"], "{:.1f}")),
+    Column("speed-up", lambda r: _number(groups.speed_up(r))),
+    Column("tokens", lambda r: _number(r["answer_tokens"], "{:.1f}")),
+)
+BRIEF = tuple(c for c in COLUMNS if c.heading not in ("chrF", "target calls", "drafter calls"))
+"""What fits a terminal."""
+LEGEND = (
+    "BLEU with a 95 % bootstrap interval over sentences; vs target: BLEU less that of the target alone; "
+    "rejected: drafts rejected of those judged; calls and tokens are means per answer; speed-up: median over "
+    "batches of the target alone's time over the point's, measured in turns."
+)
+
+
+def show(records: list[Record]) -> None:
+    """Prints one table a group."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160  # a file or a pipe has no width, and a wrapped table cannot be read
+    for title, group in groups.split(records).items():
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+        for column in BRIEF:
+            first = column is BRIEF[0]
+            table.add_column(column.heading, justify="left" if first else "right", no_wrap=first)
+        for record in group:
+            table.add_row(*(column.cell(record) for column in BRIEF))
+        console.print(table)
+
+
+def markdown(records: list[Record]) -> str:
+    """One markdown table a group, and what the columns mean."""
+    parts = []
+    for title, group in groups.split(records).items():
+        rule = ["---", *["---:"] * (len(COLUMNS) - 1)]
+        rows = [[c.heading for c in COLUMNS], rule, *([c.cell(r) for c in COLUMNS] for r in group)]
+        body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+        parts.append(f"### {title} ({group[0]['n_examples']} examples)\n\n{body}\n")
+    return "\n".join([*parts, LEGEND, ""])
+
+
+def csv_text(records: list[Record]) -> str:
+    """Every scalar of every record, one column a dotted key, unrounded."""
+    flat = [dict(_flatten(record)) for record in records]
+    keys = list(dict.fromkeys(key for row in flat for key in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return out.getvalue()
+
+
+def _flatten(value: Any, where: str = "") -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [p for key, v in value.items() for p in _flatten(v, f"{where}.{key}" if where else key)]
+    if isinstance(value, list):
+        return [p for i, v in enumerate(value) for p in _flatten(v, f"{where}.{i}")]
+    return [(where, value)]

@@ -1,0 +1,145 @@
+"""All points of a sweep in one alternating pass, resumable after a kill at any moment.
+
+For every repeat and every chunk of examples each point takes its turn, the order rotating, so that a drift
+of the machine meets all points alike and times can be compared in pairs. Each batch is logged at once.
+"""
+
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from spec_cascades import runlog
+from spec_cascades.config import Decoding, Point, Sweep, expand
+from spec_cascades.progress import progress
+from spec_cascades.records import build_records
+from spec_cascades.tasks.examples import Example, fingerprint, read
+
+
+class Runner(Protocol):
+    """What a sweep asks of `spec_cascades.engine.Engine`."""
+
+    def run(self, texts: list[str], decoding: Decoding) -> Any: ...
+
+    def flops_per_token(self) -> dict[str, float]: ...
+
+
+class Unit(NamedTuple):
+    """One batch of one point: `first` is the index of its first example."""
+
+    point: Point
+    repeat: int
+    first: int
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return (self.point.name, self.repeat, self.first)
+
+
+def run(sweep: Sweep, engine: Runner | None = None) -> list[dict[str, Any]]:
+    """Runs what is not yet done and returns (and writes to OUT/records.jsonl) one record a point.
+
+    The engine is made from `sweep.models` unless one is given, and only when there is work left. Raises
+    ConfigError when OUT belongs to another configuration.
+    """
+    examples = read(sweep.task)
+    points = [Point(p.name, with_alpha(p.decoding)) for p in expand(sweep)]
+    folder = Path(sweep.output)
+    identity = asdict(sweep) | {"examples_sha256": fingerprint(examples)}
+    identity.pop("output")
+    with runlog.opened(folder, identity) as log:
+        done = {(u["point"], u["repeat"], u["first"]) for u in log.lines if u["kind"] == "batch"}
+        units = [u for u in schedule(points, sweep.repeats, len(examples)) if u.key not in done]
+        if units:
+            _work(engine or _engine(sweep), log, units, examples, len(done))
+        records = build_records(asdict(sweep), points, examples, log.lines)
+        runlog.write_records(folder / runlog.RECORDS, records)
+    return records
+
+
+def with_alpha(decoding: Decoding) -> Decoding:
+    """The decoding with its rule's own default where no alpha is given (0 where alpha means nothing)."""
+    if decoding.alpha is not None:
+        return decoding
+    if not decoding.tuned:
+        return replace(decoding, alpha=0.0)
+    from spec_cascades.rules import RULES  # jax
+
+    return replace(decoding, alpha=float(RULES[decoding.rule].default))
+
+
+def schedule(points: list[Point], repeats: int, n: int) -> Iterator[Unit]:
+    """Every batch of every point, points alternating within a chunk and each chunk led by the next point."""
+    chunk = max(p.decoding.batch_size for p in points)
+    starts = range(0, n, chunk)
+    for repeat in range(repeats):
+        for turn, start in enumerate(starts, repeat * len(starts)):
+            lead = turn % len(points)
+            for point in points[lead:] + points[:lead]:
+                for first in range(start, min(start + chunk, n), point.decoding.batch_size):
+                    yield Unit(point, repeat, first)
+
+
+def _work(engine: Runner, log: runlog.Log, units: list[Unit], examples: list[Example], done: int) -> None:
+    log.append({"kind": "session", "versions": versions(), "flops_per_token": engine.flops_per_token()})
+    warm = list({u.point.name: u.point for u in units}.values())
+    with progress("warm-up", len(warm)) as advance:
+        for point in warm:
+            texts = [e.source for e in examples[: point.decoding.batch_size]]
+            batch = engine.run(texts, point.decoding)
+            log.append({"kind": "warmup", "point": point.name, "compile_seconds": batch.compile_seconds})
+            advance(1)
+    with progress("batches", done + len(units), done) as advance:
+        for unit in units:
+            log.append(_run_unit(engine, unit, examples))
+            advance(1)
+
+
+def _run_unit(engine: Runner, unit: Unit, examples: list[Example]) -> dict[str, Any]:
+    decoding = unit.point.decoding
+    rows = range(unit.first, min(unit.first + decoding.batch_size, len(examples)))
+    seed = decoding.seed + unit.repeat * len(examples) + unit.first
+    # The engine gives row i the seed + i, so that every (repeat, example) has one whatever the batch size.
+    batch = engine.run([examples[i].source for i in rows], replace(decoding, seed=seed))
+    if len(batch.answers) != len(rows):
+        raise RuntimeError(f"{unit.point.name}: {len(rows)} prompts, but {len(batch.answers)} answers")
+    answers = [{"index": i, **a._asdict()} for i, a in zip(rows, batch.answers, strict=True)]
+    return {
+        "kind": "batch",
+        "point": unit.point.name,
+        "repeat": unit.repeat,
+        "first": unit.first,
+        "seed": seed,
+        "seconds": batch.seconds,
+        "compile_seconds": batch.compile_seconds,
+        "answers": answers,
+    }
+
+
+def _engine(sweep: Sweep) -> Runner:
+    from spec_cascades.engine import Engine  # jax
+
+    return Engine(sweep.models.target, sweep.models.drafter, sweep.models.dtype)
+
+
+def versions() -> dict[str, Any]:
+    """Package, Python, jax and its device, and the machine: what a time depends on."""
+    import os
+
+    import jax
+
+    try:
+        package = version("spec-cascades")
+    except PackageNotFoundError:
+        package = "not installed"
+    return {
+        "spec_cascades": package,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "backend": jax.default_backend(),
+        "device": jax.devices()[0].device_kind,
+        "platform": platform.platform(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }

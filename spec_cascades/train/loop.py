@@ -1,0 +1,188 @@
+"""The training loop: packed seqio batches, optax, orbax checkpoints, an optional teacher."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+import orbax.checkpoint as ocp
+
+from spec_cascades.models import t5
+from spec_cascades.train import losses
+from spec_cascades.train.data import Batch, batches, epoch
+from spec_cascades.train.losses import Sums
+from spec_cascades.train.settings import Train
+from spec_cascades.typing import Array, Params
+
+
+class State(NamedTuple):
+    """What a checkpoint holds: float32 parameters, optimiser state, steps done."""
+
+    params: Params
+    optimiser: Any
+    step: Array
+
+
+class Teacher(NamedTuple):
+    """The target a drafter learns from: its weights, sizes, divergence, NLL weight and temperature."""
+
+    params: Params
+    config: t5.Config
+    loss: str
+    nll_weight: float
+    temperature: float
+
+
+def optimiser(settings: Train) -> optax.GradientTransformation:
+    """AdamW on a warm-up and cosine schedule, gradients clipped to a global norm, norm scales not decayed."""
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, settings.peak_lr, settings.warmup, settings.steps, settings.final_lr
+    )
+    matrices = lambda params: jax.tree.map(lambda x: x.ndim > 1, params)
+    adam = optax.adamw(schedule, b2=0.98, weight_decay=settings.weight_decay, mask=matrices)
+    return optax.chain(optax.clip_by_global_norm(settings.clip), adam)
+
+
+def sums(params: Params, config: t5.Config, teacher: Teacher | None, batch: Batch, drop: Any) -> Sums:
+    """Loss, NLL and expected acceptance summed over the batch's real target positions."""
+    logits = t5.forward(params, config, batch, drop)
+    real = (batch.target_segments > 0).astype(jnp.float32)
+    total = lambda x: jnp.sum(jnp.where(real > 0, x, 0.0))
+    own = losses.nll(logits, batch.targets)
+    if teacher is None:
+        return Sums(total(own), total(own), total(real), jnp.zeros(()))
+    p = jax.lax.stop_gradient(t5.forward(teacher.params, teacher.config, batch))
+    scaled = lambda x: x / teacher.temperature
+    distance = losses.divergence(teacher.loss, scaled(p), scaled(logits))
+    loss = (1 - teacher.nll_weight) * distance + teacher.nll_weight * own
+    return Sums(total(loss), total(own), total(real), total(losses.overlap(p, logits)))
+
+
+def train_step(
+    settings: Train, config: t5.Config, static: tuple[str, float, float, t5.Config] | None
+) -> Callable[[State, Params, Batch], tuple[State, Sums]]:
+    """The jitted step (state donated); matmuls run in settings.dtype on a copy of the float32 weights."""
+    tx, dtype = optimiser(settings), jnp.dtype(settings.dtype)
+
+    def objective(params: Params, teacher_params: Params, batch: Batch, key: Array) -> tuple[Array, Sums]:
+        low = jax.tree.map(lambda x: x.astype(dtype), params)
+        drop = t5.Dropout(settings.dropout, key) if settings.dropout else None
+        out = sums(low, config, _teacher(static, teacher_params), batch, drop)
+        return out.loss / jnp.maximum(out.count, 1), out
+
+    def step(state: State, teacher_params: Params, batch: Batch) -> tuple[State, Sums]:
+        key = jax.random.fold_in(jax.random.key(settings.seed), state.step)
+        (_, out), grads = jax.value_and_grad(objective, has_aux=True)(
+            state.params, teacher_params, batch, key
+        )
+        updates, opt_state = tx.update(grads, state.optimiser, state.params)
+        return State(optax.apply_updates(state.params, updates), opt_state, state.step + 1), out
+
+    return jax.jit(step, donate_argnums=0)
+
+
+def _teacher(static: tuple[str, float, float, t5.Config] | None, params: Params) -> Teacher | None:
+    if static is None:
+        return None
+    loss, nll_weight, temperature, config = static
+    return Teacher(params, config, loss, nll_weight, temperature)
+
+
+def evaluate(
+    step: Callable[..., Sums], params: Params, teacher_params: Params, dev: list[Batch]
+) -> dict[str, float]:
+    """Per-token dev loss, NLL (nats) and, with a teacher, expected acceptance."""
+    parts = [step(params, teacher_params, batch) for batch in dev]
+    loss, nll, count, over = (float(sum(x)) for x in zip(*parts, strict=True))
+    found = {"dev_loss": loss / count, "dev_nll": nll / count}
+    return found | ({"dev_acceptance": over / count} if over else {})
+
+
+class Log:
+    """Appends one JSON line per report to `out/log.jsonl` and shows progress with loss and time left."""
+
+    def __init__(self, path: Path, steps: int, start: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.path, self.began, self.start, self.steps = path, time.monotonic(), start, steps
+        columns = (
+            TextColumn("step {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("{task.description}"),
+        )
+        console = Console(stderr=True)
+        self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+        self.task = self.bar.add_task("", total=steps, completed=start)
+        self.plain = None if console.is_terminal else console
+        self.bar.start()
+
+    def advance(self, step: int, loss: float) -> None:
+        self.bar.update(self.task, completed=step, description=f"loss {loss:.3f}")
+
+    def report(self, step: int, values: dict[str, float]) -> None:
+        seconds = time.monotonic() - self.began
+        row = {"step": step, "seconds": round(seconds, 1)} | {k: round(v, 5) for k, v in values.items()}
+        with self.path.open("a", encoding="utf-8") as f:
+            f.write(json.dumps(row) + "\n")
+        if self.plain is not None:
+            left = seconds / max(step - self.start, 1) * (self.steps - step)
+            self.plain.print(
+                json.dumps(row), f"about {left / 60:.0f} min left", soft_wrap=True, highlight=False
+            )
+
+
+def fit(settings: Train, config: t5.Config, task: Any, teacher: Teacher | None) -> Params:
+    """Trains (or goes on training) and returns the float32 parameters after `settings.steps` steps.
+
+    A checkpoint is written to out/checkpoints every `save_every` steps; a killed run resumes from the last
+    one with the batches and dropout keys that it would have seen.
+    """
+    out = Path(settings.out).absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    static = (
+        None if teacher is None else (teacher.loss, teacher.nll_weight, teacher.temperature, teacher.config)
+    )
+    teacher_params = None if teacher is None else teacher.params
+    step = train_step(settings, config, static)
+    measure = jax.jit(lambda p, t, batch: sums(p, config, _teacher(static, t), batch, None))
+    lengths = (settings.data.input_length, settings.data.target_length)
+    dev = list(epoch(task, "dev", lengths, settings.rows, None))
+    options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
+    with ocp.CheckpointManager(out / "checkpoints", options=options) as manager:
+        state = _restore(manager, _fresh(settings, config))
+        start = int(state.step)
+        log, recent = Log(out / "log.jsonl", settings.steps, start), []
+        data = batches(task, lengths, settings.rows, settings.seed, start)
+        for number in range(start + 1, settings.steps + 1):
+            state, made = step(state, teacher_params, next(data))
+            recent.append(made)
+            if number % 20 == 0:
+                log.advance(number, float(made.loss / made.count))
+            if number % settings.eval_every == 0 or number == settings.steps:
+                tokens = float(sum(m.count for m in recent))
+                values = {
+                    "loss": float(sum(m.loss for m in recent)) / tokens,
+                    "tokens_per_step": tokens / len(recent),
+                }
+                log.report(number, values | evaluate(measure, state.params, teacher_params, dev))
+                recent = []
+            if number % settings.save_every == 0 or number == settings.steps:
+                manager.save(number, args=ocp.args.StandardSave(state._asdict()))
+        log.bar.stop()
+    return state.params
+
+
+def _fresh(settings: Train, config: t5.Config) -> State:
+    params = t5.init(jax.random.key(settings.seed), config)
+    return State(params, optimiser(settings).init(params), jnp.zeros((), jnp.int32))
+
+
+def _restore(manager: ocp.CheckpointManager, blank: State) -> State:
+    if manager.latest_step() is None:
+        return blank
+    return State(**manager.restore(manager.latest_step(), args=ocp.args.StandardRestore(blank._asdict())))

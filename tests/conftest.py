@@ -1,0 +1,8 @@
+"""Shapes and dtypes of every signature of the numeric modules are checked at run time, in tests only."""
+
+from jaxtyping import install_import_hook
+
+CHECKED = ["probs", "rules", "verify", "cache", "decode", "models"]
+
+# Before any test module imports them: a hook cannot reach what is already loaded.
+install_import_hook([f"spec_cascades.{name}" for name in CHECKED], "beartype.beartype")
