@@ -22,5 +22,5 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it exports {', '.join(__all__)}")
+        raise AttributeError(f"module {__name__!r} has no {name!r}; it exports {', '.join(__all__)}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

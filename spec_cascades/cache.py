@@ -16,9 +16,12 @@ from spec_cascades.typing import Array, Bool, Int, Num
 class Cache(NamedTuple):
     """Per-layer keys and values, the number of tokens read per row, and what an encoder left.
 
-    layers: one (k, v) a layer, each [b, l, h, d]; length: int32 [b]; memory: a family's own pytree
+    layers: one (k, v) a layer, each [b, h, l, d]; length: int32 [b]; memory: a family's own pytree
     (a T5 encoder's keys, values and mask) or None. A model without attention may keep any pytree of
-    [b, l, ...] arrays in `layers`.
+    [b, h, l, d] arrays in `layers`.
+
+    Heads lie before slots, so that attention is a plain batch of matrix products: with [b, l, h, d] a CPU
+    transposes every layer's cache on every call (2.0 against 1.6 ms for five tokens of the embedded target).
     """
 
     layers: Any
@@ -28,21 +31,21 @@ class Cache(NamedTuple):
 
 def empty(n: int, b: int, l: int, h: int, d: int, dtype: Any, memory: Any = None) -> Cache:
     """A cache of n layers for b rows of l tokens, nothing read."""
-    shape = (b, l, h, d)
+    shape = (b, h, l, d)
     layers = tuple((jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(n))
     return Cache(layers, jnp.zeros(b, jnp.int32), memory)
 
 
 def write(
-    buffer: Num[Array, "b l ..."], new: Num[Array, "b t ..."], length: Int[Array, " b"]
-) -> Num[Array, "b l ..."]:
+    buffer: Num[Array, "b h l d"], new: Num[Array, "b h t d"], length: Int[Array, " b"]
+) -> Num[Array, "b h l d"]:
     """Puts row b's t new entries at length[b]..length[b]+t-1; what would pass the end is dropped.
 
     A scatter per row: `dynamic_update_slice` would clamp the start and destroy good entries, and
     `.at[rows, positions]` gathers the updates of all rows.
     """
-    positions = length[:, None] + jnp.arange(new.shape[1])
-    put = lambda row, values, at: row.at[at].set(values, mode="drop", unique_indices=True)
+    positions = length[:, None] + jnp.arange(new.shape[2])
+    put = lambda row, values, at: row.at[:, at].set(values, mode="drop", unique_indices=True)
     return jax.vmap(put)(buffer, new.astype(buffer.dtype), positions)
 
 

@@ -5,7 +5,7 @@ import itertools
 import math
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -30,12 +30,14 @@ class ConfigError(ValueError):
     """A configuration that cannot be run; the text names the key, the value and the choices."""
 
 
-def _choose(key: str, value: str, choices: tuple[str, ...]) -> None:
+def choose(key: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raises ConfigError unless `value` is one of `choices`."""
     if value not in choices:
         raise ConfigError(f"{key}: {value!r} is not one of {', '.join(choices)}{nearest(value, choices)}")
 
 
-def _require(key: str, value: Any, fits: bool, bounds: str) -> None:
+def require(key: str, value: Any, fits: bool, bounds: str) -> None:
+    """Raises ConfigError "key: value must be `bounds`" unless it fits."""
     if not fits:
         raise ConfigError(f"{key}: {value!r} must be {bounds}")
 
@@ -49,7 +51,7 @@ class Models:
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        _choose("dtype", self.dtype, DTYPES)
+        choose("dtype", self.dtype, DTYPES)
 
 
 @dataclass(frozen=True)
@@ -72,21 +74,21 @@ class Decoding:
     batch_size: int = 1
 
     def __post_init__(self) -> None:
-        _choose("method", self.method, METHODS)
-        _choose("rule", self.rule, RULES)
-        _require("alpha", self.alpha, self.alpha is None or not math.isnan(self.alpha), "a number or null")
+        choose("method", self.method, METHODS)
+        choose("rule", self.rule, RULES)
+        require("alpha", self.alpha, self.alpha is None or not math.isnan(self.alpha), "a number or null")
         for key in ("gamma", "max_new_tokens", "batch_size"):
-            _require(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
+            require(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
         for key in ("top_k", "seed"):
-            _require(key, getattr(self, key), getattr(self, key) >= 0, "0 or more")
-        _require(
+            require(key, getattr(self, key), getattr(self, key) >= 0, "0 or more")
+        require(
             "temperature",
             self.temperature,
             0 <= self.temperature < math.inf,
             "0 (greedy) or a positive number",
         )
-        _require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]")
-        _require("min_p", self.min_p, 0 <= self.min_p < 1, "in [0, 1)")
+        require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]")
+        require("min_p", self.min_p, 0 <= self.min_p < 1, "in [0, 1)")
 
     @property
     def tuned(self) -> bool:
@@ -104,8 +106,8 @@ class Task:
     prefix: str = ""
 
     def __post_init__(self) -> None:
-        _require("limit", self.limit, self.limit is None or self.limit >= 1, "1 or more, or null")
-        _require("join", self.join, self.join >= 1, "1 or more")
+        require("limit", self.limit, self.limit is None or self.limit >= 1, "1 or more, or null")
+        require("join", self.join, self.join >= 1, "1 or more")
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Evaluate:
     repeats: int = 1
 
     def __post_init__(self) -> None:
-        _require("repeats", self.repeats, self.repeats >= 1, "1 or more")
+        require("repeats", self.repeats, self.repeats >= 1, "1 or more")
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ class Sweep:
     repeats: int = 1
 
     def __post_init__(self) -> None:
-        _require("repeats", self.repeats, self.repeats >= 1, "1 or more")
-        _require("points", self.points, bool(self.points), "a list of at least one point")
+        require("repeats", self.repeats, self.repeats >= 1, "1 or more")
+        require("points", self.points, bool(self.points), "a list of at least one point")
         expand(self)
 
 
@@ -189,8 +191,10 @@ def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str
 def build(cls: type[T], raw: Any, where: str = "") -> T:
     """The dataclass `cls` from nested plain data, with types checked; `where` prefixes keys in errors."""
     raw = _known(cls, raw, where)
-    hints = get_type_hints(cls)
-    inner = {key: build(hints[key], raw[key], f"{where}{key}.") for key in raw if is_dataclass(hints[key])}
+    nested = {
+        key: found for key, hint in get_type_hints(cls).items() if (found := _dataclass_of(hint, raw, key))
+    }
+    inner = {key: build(nested[key], raw[key], f"{where}{key}.") for key in raw if key in nested}
     leaves = {key: value for key, value in raw.items() if key not in inner}
     try:
         typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(cls), leaves))
@@ -201,6 +205,15 @@ def build(cls: type[T], raw: Any, where: str = "") -> T:
         return cls(**inner, **{key: typed[key] for key in leaves})
     except ConfigError as error:
         raise ConfigError(f"{where}{error}") from None
+
+
+def _dataclass_of(hint: Any, raw: dict[str, Any], key: str) -> type | None:
+    """The dataclass that the value of `key` fills: its type, or of `X | None` X unless null is given."""
+    if is_dataclass(hint):
+        return hint
+    if raw.get(key) is None:
+        return None
+    return next((choice for choice in get_args(hint) if is_dataclass(choice)), None)
 
 
 def _known(cls: type, raw: Any, where: str) -> dict[str, Any]:

@@ -24,8 +24,8 @@ BUCKET = 16
 class Answer(NamedTuple):
     """One row's answer and counts.
 
-    tokens: ids, the end symbol included; finish_reason: eos or length; judged, accepted: drafts the verifier decided
-    on and kept, by position in the block (empty where nothing is drafted).
+    tokens: ids, the end symbol included; finish_reason: eos or length; judged, accepted: drafts the verifier
+    decided on and kept, by position in the block (empty where nothing is drafted).
     """
 
     text: str
@@ -72,7 +72,7 @@ class Engine:
         found = [self.model(role) for role in ("drafter", "target") if self._refs[role] is not None]
         for loaded in found:
             if loaded.tokenizer is None:
-                raise ValueError(f"{loaded.ref} comes without a tokenizer: put its spiece.model beside the weights")
+                raise ValueError(f"{loaded.ref} has no tokenizer: put its spiece.model beside the weights")
         check_compatible(found[0].tokenizer, found[-1].tokenizer)
         return found[0].tokenizer
 
@@ -84,7 +84,7 @@ class Engine:
         return Speculative(drafter, target, rules.get(decoding.rule), decoding.gamma)
 
     def run(self, texts: list[str], decoding: Decoding) -> Batch:
-        """Answers to one batch of prompts; row i draws from seed + i. A new shape is compiled and timed apart."""
+        """Answers to one batch of prompts, row i drawing from seed + i; a new shape is compiled apart."""
         method = self.method(decoding)
         params = {role: self.model(role).params for role in method.models}
         tokens, lengths = self._pad([self.tokenizer.encode(text) for text in texts])
@@ -107,18 +107,21 @@ class Engine:
         return {role: float(self.model(role).lm.flops_per_token()) for role in given}
 
     @staticmethod
-    def _pad(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    def _pad(rows: list[list[int]]) -> tuple[jax.Array, jax.Array]:
         longest = max(len(row) for row in rows)
         tokens = np.zeros((len(rows), -(-longest // BUCKET) * BUCKET), np.int32)
         for i, row in enumerate(rows):
             tokens[i, : len(row)] = row
-        return tokens, np.array([len(row) for row in rows], np.int32)
+        return jnp.asarray(tokens), jnp.asarray([len(row) for row in rows], jnp.int32)
 
     def _request(self, d: Decoding, b: int) -> loop.Request:
         alpha = d.alpha if d.alpha is not None else rules.get(d.rule).default
         fill = lambda value, dtype: np.full(b, value, dtype)
         sampling = Sampling(
-            fill(d.temperature, np.float32), fill(d.top_k, np.int32), fill(d.top_p, np.float32), fill(d.min_p, np.float32)
+            fill(d.temperature, np.float32),
+            fill(d.top_k, np.int32),
+            fill(d.top_p, np.float32),
+            fill(d.min_p, np.float32),
         )
         eos, limit = fill(self.tokenizer.eos, np.int32), fill(d.max_new_tokens, np.int32)
         seeds = (d.seed + np.arange(b)).astype(np.uint32)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from spec_cascades.typing import Array, Bool, Float, Int
+from spec_cascades.typing import Array, Float, Int
 
 
 class Sampling(NamedTuple):
@@ -46,13 +46,21 @@ def distribution(logits: Float[Array, "b ... v"], sampling: Sampling) -> Float[A
     greedy = temperature <= 0
     scaled = raw(logits / jnp.where(greedy, 1.0, temperature))
     k, top_p, min_p = spread(sampling.top_k), spread(sampling.top_p), spread(sampling.min_p)
-    sorting = jnp.any((k > 0) | (top_p < 1))
-    # The sort costs more than all else here, so it runs only if some row asks for it.
-    kept = lax.cond(sorting, lambda x: _nucleus(x, k, top_p), lambda x: x, scaled)
+    sorting = (k > 0) | (top_p < 1)
+    # The sort costs more than all else, so it runs only if some row asks for it; the others keep every bit.
+    cut = lambda x: jnp.where(sorting, _nucleus(x, k, top_p), x)
+    kept = lax.cond(jnp.any(sorting), cut, lambda x: x, scaled)
     kept = jnp.where(kept >= min_p * jnp.max(kept, axis=-1, keepdims=True), kept, 0.0)
     kept = kept / jnp.sum(kept, axis=-1, keepdims=True)
-    best = jnp.argmax(logits, axis=-1, keepdims=True)
+    best = first_best(logits)
     return jnp.where(greedy, (jnp.arange(logits.shape[-1]) == best).astype(jnp.float32), kept)
+
+
+def first_best(x: Float[Array, "... v"]) -> Int[Array, "... 1"]:
+    """argmax, the lowest id among ties; two plain reductions, which a CPU vectorises and `jnp.argmax` not."""
+    v = x.shape[-1]
+    at_top = x == jnp.max(x, axis=-1, keepdims=True)
+    return jnp.min(jnp.where(at_top, jnp.arange(v), v - 1), axis=-1, keepdims=True)
 
 
 def _nucleus(
@@ -72,7 +80,7 @@ def _nucleus(
 
 
 def total_variation(p: Float[Array, "... v"], q: Float[Array, "... v"]) -> Float[Array, "... 1"]:
-    """D_TV(p, q) = sum_v max(0, p(v) - q(v)) (FACTS of the paper, section 3)."""
+    """D_TV(p, q) = sum_v max(0, p(v) - q(v)), the distance of the paper's Lemma 3 and eq. 10."""
     return jnp.sum(jnp.maximum(p - q, 0.0), axis=-1, keepdims=True)
 
 
@@ -95,12 +103,13 @@ def draw(weights: Float[Array, "... v"], u: Float[Array, "..."]) -> Int[Array, "
     grid = padded.reshape(*weights.shape[:-1], blocks, side)
     outer = jnp.cumsum(jnp.sum(grid, axis=-1), axis=-1)
     x = u[..., None] * outer[..., -1:]
-    block = jnp.argmax(_passes(outer, x), axis=-1)[..., None]
+    block = _first(outer, x)[..., None]
     x = x - jnp.where(block > 0, jnp.take_along_axis(outer, jnp.maximum(block - 1, 0), axis=-1), 0.0)
     inner = jnp.cumsum(jnp.take_along_axis(grid, block[..., None], axis=-2)[..., 0, :], axis=-1)
-    return (block[..., 0] * side + jnp.argmax(_passes(inner, x), axis=-1)).astype(jnp.int32)
+    return block[..., 0] * side + _first(inner, x)
 
 
-def _passes(cumulated: Float[Array, "... n"], x: Float[Array, "... 1"]) -> Bool[Array, "... n"]:
-    """Where the sum passes x or reaches its end: rounding may carry x beyond, never onto a zero weight."""
-    return (cumulated > x) | (cumulated >= cumulated[..., -1:])
+def _first(cumulated: Float[Array, "... n"], x: Float[Array, "... 1"]) -> Int[Array, "..."]:
+    """Where a growing sum first passes x, or reaches its end: rounding never carries x onto a zero weight."""
+    passed = (cumulated > x) | (cumulated >= cumulated[..., -1:])
+    return jnp.sum(~passed, axis=-1, dtype=jnp.int32)

@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 
-from spec_cascades.probs import Pair, entropy, total_variation
+from spec_cascades.probs import Pair, entropy, first_best, total_variation
 from spec_cascades.typing import Array, Bool, Float, Int
 
 Mask = Callable[[Pair, Array], Bool[Array, "..."]]
@@ -183,7 +183,7 @@ def opt_log(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
 @deferral("bild", lossless=-math.inf, draft_only=math.inf, default=2.0)
 def bild(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
     """-log p(argmax q) > alpha (BiLD* of the paper)"""
-    best = jnp.argmax(pair.q_raw, axis=-1, keepdims=True)
+    best = first_best(pair.q_raw)
     return -jnp.log(jnp.take_along_axis(pair.p_raw, best, axis=-1)) > alpha
 
 

@@ -55,13 +55,13 @@ def rms_norm(x: Float[Array, "... m"], scale: Float[Array, " m"], epsilon: float
 
 
 def attend(
-    q: Float[Array, "b t h d"],
-    k: Float[Array, "b l h d"],
-    v: Float[Array, "b l h d"],
+    q: Float[Array, "b h t d"],
+    k: Float[Array, "b h l d"],
+    v: Float[Array, "b h l d"],
     bias: Float[Array, "#b #h #t l"],
 ) -> Float[Array, "b t h*d"]:
     """softmax(q k + bias) v, the softmax in float32; `HIDDEN` in the bias hides a slot."""
-    scores = jnp.einsum("bthd,blhd->bhtl", q.astype(k.dtype), k, preferred_element_type=jnp.float32)
+    scores = jnp.einsum("bhtd,bhld->bhtl", q.astype(k.dtype), k, preferred_element_type=jnp.float32)
     weights = jax.nn.softmax(scores + bias, axis=-1)
-    mixed = jnp.einsum("bhtl,blhd->bthd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
-    return mixed.reshape(*mixed.shape[:2], -1)
+    mixed = jnp.einsum("bhtl,bhld->bhtd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    return jnp.swapaxes(mixed, 1, 2).reshape(q.shape[0], q.shape[2], -1)

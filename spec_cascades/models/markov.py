@@ -30,7 +30,7 @@ class Markov:
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads right-padded prompts (at least one token) up to the last one, which stays unread."""
         b = tokens.shape[0]
-        blank = Cache((jnp.zeros((b, capacity), jnp.int32),), jnp.zeros(b, jnp.int32))
+        blank = Cache((jnp.zeros((b, 1, capacity, 1), jnp.int32),), jnp.zeros(b, jnp.int32))
         last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
         _, full = self.extend(params, tokens, blank)
         return last, kv.rewind(full, lengths - 1)
@@ -40,8 +40,9 @@ class Markov:
     ) -> tuple[Float[Array, "b t v"], Cache]:
         """Reads t tokens at each row's own position; logits [b, t, v] of the token after each."""
         (buffer,) = cache.layers
-        buffer = kv.write(buffer, tokens, cache.length)
+        buffer = kv.write(buffer, tokens[:, None, :, None], cache.length)
+        read = buffer[:, 0, :, 0]
         at = cache.length[:, None] + jnp.arange(tokens.shape[1])
-        back = lambda n: jnp.where(at >= n, jnp.take_along_axis(buffer, jnp.maximum(at - n, 0), axis=1), 0)
+        back = lambda n: jnp.where(at >= n, jnp.take_along_axis(read, jnp.maximum(at - n, 0), axis=1), 0)
         logits = params[0][back(0)] + params[1][back(1)] + params[2][back(2)]
         return logits, kv.advance(cache, (buffer,), tokens.shape[1])

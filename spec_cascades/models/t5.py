@@ -178,11 +178,11 @@ def _bucket(behind: Int[Array, "..."], config: Config, both_ways: bool) -> Int[A
     return offset + jnp.where(behind < exact, behind, jnp.minimum(far, buckets - 1))
 
 
-def _split(x: Float[Array, "b t hd"], config: Config) -> Float[Array, "b t h d"]:
-    return x.reshape(*x.shape[:2], config.heads, config.d_kv)
+def _split(x: Float[Array, "b t hd"], config: Config) -> Float[Array, "b h t d"]:
+    return jnp.swapaxes(x.reshape(*x.shape[:2], config.heads, config.d_kv), 1, 2)
 
 
-def _project(w: Params, x: Array, config: Config, *names: str) -> list[Float[Array, "b t h d"]]:
+def _project(w: Params, x: Array, config: Config, *names: str) -> list[Float[Array, "b h t d"]]:
     return [_split(linear(x, w[name]["kernel"]), config) for name in names]
 
 
@@ -257,7 +257,7 @@ def _decoder_layer(
 
 
 def cross_keys(params: Params, config: Config, encoded: Float[Array, "b s m"], dtype: Any) -> tuple[Any, ...]:
-    """Every decoder layer's keys and values of the encoder's output, n pairs of [b, s, h, d]."""
+    """Every decoder layer's keys and values of the encoder's output, n pairs of [b, h, s, d]."""
     layers = [
         params["decoder"][f"layers_{i}"]["encoder_decoder_attention"] for i in range(config.decoder_layers)
     ]
@@ -319,7 +319,7 @@ def forward(
 
 
 class Memory(NamedTuple):
-    """What the decoder keeps of the prompt: n pairs of [b, s, h, d], and which slots are real."""
+    """What the decoder keeps of the prompt: n pairs of [b, h, s, d], and which slots are real."""
 
     layers: tuple[Any, ...]
     mask: Bool[Array, "b s"]
@@ -364,7 +364,7 @@ class T5:
     ) -> tuple[Float[Array, "b t v"], Cache]:
         """Reads t tokens at each row's own position; logits [b, t, v] of the token after each."""
         c, t = self.config, tokens.shape[1]
-        l = cache.layers[0][0].shape[1]
+        l = cache.layers[0][0].shape[2]
         self_bias = _causal_bias(params, c, kv.distances(cache.length, t, l))
         cross_bias = jnp.where(cache.memory.mask, 0.0, HIDDEN)[:, None, None]
         x, layers = _embed(params, tokens), []

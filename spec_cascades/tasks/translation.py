@@ -7,7 +7,7 @@ import numpy as np
 
 
 def read_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """The pairs of a two-column TSV; ValueError names the file and line that has not two columns."""
+    """The pairs of a two-column TSV; ValueError names a line that has not two columns, or an empty file."""
     pairs = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         columns = line.split("\t")
@@ -16,6 +16,8 @@ def read_pairs(path: str | Path) -> list[tuple[str, str]]:
                 f"{path}:{number}: {len(columns)} columns where 'source<TAB>reference' was expected"
             )
         pairs.append((columns[0], columns[1]))
+    if not pairs:
+        raise ValueError(f"{path}: no line 'source<TAB>reference'")
     return pairs
 
 

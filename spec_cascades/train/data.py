@@ -38,12 +38,20 @@ def epoch(task: Any, split: str, lengths: tuple[int, int], rows: int, seed: int 
 
 
 def batches(task: Any, lengths: tuple[int, int], rows: int, seed: int, start: int) -> Iterator[Batch]:
-    """Endless training batches from number `start` on; epoch e is drawn from (seed, e) alone."""
+    """Endless training batches from number `start` on; epoch e is drawn from (seed, e) alone.
+
+    Raises ValueError where the split does not fill one batch.
+    """
     number = passed = 0
     while True:
         seeds = np.random.SeedSequence([seed, number]).generate_state(1) >> 1
+        before = passed
         for batch in epoch(task, "train", lengths, rows, int(seeds[0])):
             if passed >= start:
                 yield batch
             passed += 1
+        if passed == before:
+            raise ValueError(
+                f"data.train does not fill one batch of {rows} rows: give more pairs or fewer rows"
+            )
         number += 1

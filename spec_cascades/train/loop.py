@@ -1,7 +1,5 @@
 """The training loop: packed seqio batches, optax, orbax checkpoints, an optional teacher."""
 
-import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +13,7 @@ from spec_cascades.models import t5
 from spec_cascades.train import losses
 from spec_cascades.train.data import Batch, batches, epoch
 from spec_cascades.train.losses import Sums
+from spec_cascades.train.runfolder import Log
 from spec_cascades.train.settings import Train
 from spec_cascades.typing import Array, Params
 
@@ -44,7 +43,9 @@ def optimiser(settings: Train) -> optax.GradientTransformation:
     )
     matrices = lambda params: jax.tree.map(lambda x: x.ndim > 1, params)
     adam = optax.adamw(schedule, b2=0.98, weight_decay=settings.weight_decay, mask=matrices)
-    return optax.chain(optax.clip_by_global_norm(settings.clip), adam)
+    table = lambda params: {name: name == "token_embedder" for name in params}
+    faster = optax.masked(optax.scale(settings.embedding_lr), table)
+    return optax.chain(optax.clip_by_global_norm(settings.clip), adam, faster)
 
 
 def sums(params: Params, config: t5.Config, teacher: Teacher | None, batch: Batch, drop: Any) -> Sums:
@@ -102,40 +103,6 @@ def evaluate(
     return found | ({"dev_acceptance": over / count} if over else {})
 
 
-class Log:
-    """Appends one JSON line per report to `out/log.jsonl` and shows progress with loss and time left."""
-
-    def __init__(self, path: Path, steps: int, start: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.path, self.began, self.start, self.steps = path, time.monotonic(), start, steps
-        columns = (
-            TextColumn("step {task.completed}/{task.total}"),
-            BarColumn(),
-            TextColumn("{task.description}"),
-        )
-        console = Console(stderr=True)
-        self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
-        self.task = self.bar.add_task("", total=steps, completed=start)
-        self.plain = None if console.is_terminal else console
-        self.bar.start()
-
-    def advance(self, step: int, loss: float) -> None:
-        self.bar.update(self.task, completed=step, description=f"loss {loss:.3f}")
-
-    def report(self, step: int, values: dict[str, float]) -> None:
-        seconds = time.monotonic() - self.began
-        row = {"step": step, "seconds": round(seconds, 1)} | {k: round(v, 5) for k, v in values.items()}
-        with self.path.open("a", encoding="utf-8") as f:
-            f.write(json.dumps(row) + "\n")
-        if self.plain is not None:
-            left = seconds / max(step - self.start, 1) * (self.steps - step)
-            self.plain.print(
-                json.dumps(row), f"about {left / 60:.0f} min left", soft_wrap=True, highlight=False
-            )
-
-
 def fit(settings: Train, config: t5.Config, task: Any, teacher: Teacher | None) -> Params:
     """Trains (or goes on training) and returns the float32 parameters after `settings.steps` steps.
 
@@ -155,26 +122,27 @@ def fit(settings: Train, config: t5.Config, task: Any, teacher: Teacher | None) 
     options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
     with ocp.CheckpointManager(out / "checkpoints", options=options) as manager:
         state = _restore(manager, _fresh(settings, config))
-        start = int(state.step)
-        log, recent = Log(out / "log.jsonl", settings.steps, start), []
+        start, recent = int(state.step), []
         data = batches(task, lengths, settings.rows, settings.seed, start)
-        for number in range(start + 1, settings.steps + 1):
-            state, made = step(state, teacher_params, next(data))
-            recent.append(made)
-            if number % 20 == 0:
-                log.advance(number, float(made.loss / made.count))
-            if number % settings.eval_every == 0 or number == settings.steps:
-                tokens = float(sum(m.count for m in recent))
-                values = {
-                    "loss": float(sum(m.loss for m in recent)) / tokens,
-                    "tokens_per_step": tokens / len(recent),
-                }
-                log.report(number, values | evaluate(measure, state.params, teacher_params, dev))
-                recent = []
-            if number % settings.save_every == 0 or number == settings.steps:
-                manager.save(number, args=ocp.args.StandardSave(state._asdict()))
-        log.bar.stop()
+        with Log(out / "log.jsonl", settings.steps, start) as log:
+            for number in range(start + 1, settings.steps + 1):
+                state, made = step(state, teacher_params, next(data))
+                recent.append(made)
+                if number % 20 == 0:
+                    log.advance(number, float(made.loss / made.count))
+                if number % settings.eval_every == 0 or number == settings.steps:
+                    found = evaluate(measure, state.params, teacher_params, dev)
+                    log.report(number, _mean(recent) | found)
+                    recent = []
+                if number % settings.save_every == 0 or number == settings.steps:
+                    manager.save(number, args=ocp.args.StandardSave(state._asdict()))
     return state.params
+
+
+def _mean(recent: list[Sums]) -> dict[str, float]:
+    """Training loss per token since the last report, and real target positions a step."""
+    tokens = float(sum(m.count for m in recent))
+    return {"loss": float(sum(m.loss for m in recent)) / tokens, "tokens_per_step": tokens / len(recent)}
 
 
 def _fresh(settings: Train, config: t5.Config) -> State:

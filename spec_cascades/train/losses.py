@@ -5,9 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from spec_cascades.train.settings import DIVERGENCES
 from spec_cascades.typing import Array, Float, Int
-
-DIVERGENCES = ("kl", "reverse_kl", "tv")
 
 
 class Sums(NamedTuple):

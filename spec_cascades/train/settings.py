@@ -1,25 +1,35 @@
 """The schema of `spec-cascades train`: data, model, optimiser, teacher. No jax here."""
 
+import math
 from dataclasses import dataclass, field
-from typing import Any
 
-MISSING: Any = "???"
+from spec_cascades.config import DTYPES, choose, require
+
+DIVERGENCES = ("kl", "reverse_kl", "tv")
+ACTIVATIONS = ("gelu", "relu")
+"""The names of `spec_cascades.models.t5.ACTIVATIONS`, which cannot be read here without importing jax."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Data:
-    """train, dev: TSV files; vocabulary: a SentencePiece model, built with `pieces` pieces if it is absent."""
+    """train, dev: TSV files; vocabulary: a SentencePiece model, built with `pieces` pieces if absent.
 
-    train: str = MISSING
-    dev: str = MISSING
-    vocabulary: str = MISSING
+    join: pairs an example at most; input_length, target_length: tokens of a packed row.
+    """
+
+    train: str
+    dev: str
+    vocabulary: str
     pieces: int = 4096
     join: int = 4
     input_length: int = 128
     target_length: int = 128
 
+    def __post_init__(self) -> None:
+        _at_least_one(self, "pieces", "join", "input_length", "target_length")
 
-@dataclass
+
+@dataclass(frozen=True)
 class Model:
     """Sizes of a T5 (`models.t5.Config`); the vocabulary's size comes from the data."""
 
@@ -33,32 +43,45 @@ class Model:
     activation: str = "gelu"
     tied: bool = True
 
+    def __post_init__(self) -> None:
+        _at_least_one(self, "d_model", "d_kv", "d_ff", "heads", "encoder_layers", "decoder_layers")
+        choose("activation", self.activation, ACTIVATIONS)
 
-@dataclass
+
+@dataclass(frozen=True)
 class Teacher:
     """A target to distil from: a reference to its weights, the loss, and the weight of the data's own NLL.
 
     loss: kl (forward), reverse_kl or tv; temperature: of both distributions, greater than 0.
     """
 
-    ref: str = MISSING
+    ref: str
     loss: str = "kl"
     nll_weight: float = 0.0
     temperature: float = 1.0
 
+    def __post_init__(self) -> None:
+        choose("loss", self.loss, DIVERGENCES)
+        require("nll_weight", self.nll_weight, 0 <= self.nll_weight <= 1, "in [0, 1]")
+        require("temperature", self.temperature, 0 < self.temperature < math.inf, "a positive number")
 
-@dataclass
+
+@dataclass(frozen=True)
 class Train:
-    """One training run. dtype: of matmuls (weights and optimiser stay float32); lengths in tokens, rows a batch."""
+    """One training run; lengths in tokens, rows a batch, steps of the optimiser.
 
-    out: str = MISSING
-    data: Data = field(default_factory=Data)
+    dtype: of matmuls (weights and optimiser stay float32). Raises ConfigError for a value out of range.
+    """
+
+    out: str
+    data: Data
     model: Model = field(default_factory=Model)
     teacher: Teacher | None = None
     steps: int = 1000
     rows: int = 16
     peak_lr: float = 1e-3
     final_lr: float = 1e-5
+    embedding_lr: float = 10.0
     warmup: int = 200
     dropout: float = 0.1
     weight_decay: float = 0.01
@@ -67,3 +90,19 @@ class Train:
     seed: int = 0
     eval_every: int = 250
     save_every: int = 250
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "steps", "rows", "eval_every", "save_every")
+        require("warmup", self.warmup, 0 <= self.warmup < self.steps, f"in [0, steps), steps {self.steps}")
+        require("dropout", self.dropout, 0 <= self.dropout < 1, "in [0, 1)")
+        for key in ("peak_lr", "clip"):
+            require(key, getattr(self, key), 0 < getattr(self, key) < math.inf, "a positive number")
+        for key in ("final_lr", "weight_decay"):
+            require(key, getattr(self, key), 0 <= getattr(self, key) < math.inf, "0 or a positive number")
+        choose("dtype", self.dtype, DTYPES)
+        require("seed", self.seed, 0 <= self.seed < 2**32, "in [0, 2^32)")
+
+
+def _at_least_one(settings: Data | Model | Train, *keys: str) -> None:
+    for key in keys:
+        require(key, getattr(settings, key), getattr(settings, key) >= 1, "1 or more")

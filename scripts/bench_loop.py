@@ -1,0 +1,116 @@
+"""What the decode loop adds to the model calls in it: python scripts/bench_loop.py [--batch 1 8] [--gamma 4]
+
+Times, alternating in one run and by medians: one call of each model alone (drafter on 1 token, target on 1
+and on gamma + 1), one step of each model decoding alone, and one block of lossless speculation. `overhead`
+is the block's time over gamma + 1 drafter calls and one target call. Ends in one JSON line.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from spec_cascades import Decoding, Engine
+from spec_cascades import cache as kv
+from spec_cascades.decode import loop
+
+CALLS = 24
+
+
+def call_alone(engine: Engine, role: str, batch: int, width: int) -> Callable[[], float]:
+    """Seconds of one `extend` of `width` tokens, from CALLS of them in one compiled loop."""
+    model = engine.model(role)
+    tokens, lengths = prompt(engine, batch)
+    _, cache = jax.jit(partial(model.lm.prefill, capacity=96))(model.params, tokens, lengths)
+    length = jnp.full(batch, 24, jnp.int32)
+
+    def body(_: int, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        block, cache = carry
+        logits, cache = model.lm.extend(model.params, block, kv.rewind(cache, length))
+        # The next block depends on these logits, or the compiler would drop or hoist the call.
+        return jnp.where(logits[:, :, 0] > 1e30, 3, block), cache
+
+    block = jnp.full((batch, width), 5, jnp.int32)
+    run = jax.jit(lambda block, cache: lax.fori_loop(0, CALLS, body, (block, cache))[0])
+    return lambda: clock(lambda: run(block, cache)) / CALLS
+
+
+def steps_of(engine: Engine, decoding: Decoding, batch: int) -> Callable[[], float]:
+    """Seconds of one step (a token or a block) of the decode loop; no prefill, no row ends early."""
+    method = engine.method(decoding)
+    params = {role: engine.model(role).params for role in method.models}
+    tokens, lengths = prompt(engine, batch)
+    request = engine._request(decoding, batch)._replace(eos=jnp.full(batch, -1, jnp.int32))
+
+    def measure() -> float:
+        begun = jax.block_until_ready(
+            loop.start(method, params, tokens, lengths, request, decoding.max_new_tokens)
+        )
+        began = time.perf_counter()
+        end = jax.block_until_ready(loop.run(method, params, begun, request))
+        return (time.perf_counter() - began) / int(end.ledger.steps.max())
+
+    return measure
+
+
+def prompt(engine: Engine, batch: int) -> tuple[jax.Array, jax.Array]:
+    """The same short sentence in every row."""
+    return engine._pad([engine.tokenizer.encode("My brother goes to school by bus.")] * batch)
+
+
+def clock(f: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    jax.block_until_ready(f())
+    return time.perf_counter() - began
+
+
+def measure(engine: Engine, batch: int, gamma: int, temperature: float, repeats: int) -> dict[str, float]:
+    """Medians in milliseconds, and the two ratios."""
+    decoding = partial(Decoding, temperature=temperature, max_new_tokens=64, alpha=0.0)
+    jobs = {
+        "drafter_call": call_alone(engine, "drafter", batch, 1),
+        "target_call_1": call_alone(engine, "target", batch, 1),
+        "target_call_block": call_alone(engine, "target", batch, gamma + 1),
+        "drafter_step": steps_of(engine, decoding(method="drafter"), batch),
+        "target_step": steps_of(engine, decoding(method="target"), batch),
+        "block": steps_of(engine, decoding(rule="lossless", gamma=gamma), batch),
+    }
+    for job in jobs.values():
+        job()
+    seen: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(repeats):
+        for name, job in jobs.items():
+            seen[name].append(job())
+    ms = {name: 1e3 * statistics.median(times) for name, times in seen.items()}
+    calls = (gamma + 1) * ms["drafter_call"] + ms["target_call_block"]
+    ratios = {
+        "overhead": ms["block"] / calls,
+        "t_block_over_t_1": ms["target_call_block"] / ms["target_call_1"],
+    }
+    return {name: round(value, 4) for name, value in (ms | ratios).items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", default="embedded:en-de-target")
+    parser.add_argument("--drafter", default="embedded:en-de-drafter")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--repeats", type=int, default=15)
+    a = parser.parse_args()
+    engine = Engine(a.target, a.drafter, a.dtype)
+    rows = {f"batch_{b}": measure(engine, b, a.gamma, a.temperature, a.repeats) for b in a.batch}
+    print(json.dumps({"bench": "loop", "dtype": a.dtype, "gamma": a.gamma, "unit": "ms"} | rows))
+
+
+if __name__ == "__main__":
+    main()
