@@ -43,7 +43,9 @@ def request(settings, rows, eos=-1, max_new=64, seeds=None):
     b = len(settings) * rows
     seeds = jnp.tile(jnp.arange(rows), len(settings)) if seeds is None else jnp.asarray(seeds)
     return Request(
-        Sampling(temperature.astype(jnp.float32), top_k.astype(jnp.int32), top_p.astype(jnp.float32), min_p * 1.0),
+        Sampling(
+            temperature.astype(jnp.float32), top_k.astype(jnp.int32), top_p.astype(jnp.float32), min_p * 1.0
+        ),
         alpha.astype(jnp.float32),
         jnp.broadcast_to(jnp.asarray(eos, jnp.int32), (b,)),
         jnp.broadcast_to(jnp.asarray(max_new, jnp.int32), (b,)),
@@ -67,11 +69,14 @@ def _contexts(params):
     return params[2][:, None, None] + params[1][None, :, None] + params[0][None, None, :]
 
 
+FILTER = jax.jit(distribution)
+
+
 def pairs(setting):
     """The Pair after each of the v^3 contexts, as one batch."""
     p, q = (_contexts(tables()[name]).reshape(-1, VOCAB) for name in ("target", "drafter"))
     sampling = request([setting], len(p)).sampling
-    return Pair(distribution(q, sampling), distribution(p, sampling), raw(q), raw(p))
+    return Pair(FILTER(q, sampling), FILTER(p, sampling), raw(q), raw(p))
 
 
 @partial(jax.jit, static_argnames="rule")
@@ -81,7 +86,7 @@ def pi_of(rule, pair, alpha):
 
 
 def joint(transition, n):
-    """The law of the last three of the first n tokens after PROMPT, [v, v, v]; transition [v^3, v] after each context."""
+    """Law of tokens n-2..n after PROMPT, [v, v, v]; `transition` [v^3, v], the law after a context."""
     step = np.asarray(transition, np.float64).reshape((VOCAB,) * 4)
     step = step / step.sum(-1, keepdims=True)
     now = np.zeros((VOCAB,) * 3)

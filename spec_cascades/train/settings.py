@@ -79,9 +79,8 @@ class Train:
     teacher: Teacher | None = None
     steps: int = 1000
     rows: int = 16
-    peak_lr: float = 1e-3
-    final_lr: float = 1e-5
-    embedding_lr: float = 10.0
+    peak_lr: float = 1e-2
+    final_lr: float = 1e-4
     warmup: int = 200
     dropout: float = 0.1
     weight_decay: float = 0.01

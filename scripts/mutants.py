@@ -1,0 +1,187 @@
+"""Seeded bugs that the tests must notice, each applied to a copy of the package, never to the work tree.
+
+    python scripts/mutants.py [NAME ...]
+
+Prints who killed each. Exit code 1 if one survives, if its text is no longer found exactly once, or if the
+tests fail (or cannot run) without any bug.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+
+class Mutant(NamedTuple):
+    """One seeded bug: `old`, which occurs once in `file`, becomes `new`; `tests` are pytest's arguments."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+PROBS = ("tests/test_probs.py", "-k", "top_p or uniform")
+RULES = ("tests/test_rules.py", "-k", "formula and (v3 or topk or lossy)")
+BLOCK = ("tests/test_verify.py", "-k", "uniform or prefix")
+FORMULAS = ("tests/test_verify.py", "-k", "formulas and v3")
+CACHE = ("tests/test_cache.py", "-k", "clamped or padding")
+STOPS = ("tests/decode/test_loop.py", "-k", "stops and sometimes")
+NOISE = ("tests/decode/test_loop.py", "-k", "noise")
+AFRESH = ("tests/decode/test_rows.py", "-k", "markov and afresh")
+ALONE = ("tests/decode/test_rows.py", "-k", "markov and alone")
+LAW = ("tests/decode/test_conformance.py", "-k", "two_drafts and v3")
+BIAS = ("tests/models/test_t5_bias.py",)
+
+LOOP, SPECULATIVE, T5 = "decode/loop.py", "decode/speculative.py", "models/t5.py"
+
+REWIND = "kv.rewind(cache, before[name] + count)"
+COUNT = "count = jnp.where(done, 0, jnp.minimum(block.count, room))"
+SEEN = "seen = place < count[:, None]"
+SCAN = "        (_, cache), out = lax.scan(one, (last, cache), noise.draft.T)\n"
+SHORT_SCAN = """        carry, out = lax.scan(one, (last, cache), noise.draft.T[:-1])
+        _, more = lax.scan(one, carry, noise.draft.T[-1:])
+        cache, out = carry[1], jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, more)
+"""
+RAW_PAIR, FILTERED_PAIR = "raw(q_logits), raw(p_logits))", "q, distribution(p_logits, request.sampling))"
+STANDS = "noise.accept * q_drafts < rule.at("
+BONUS = "jnp.where(accepted < w - 1, {}, draw(here.p, u))"
+OWN = "draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < w - 1), u)"
+PREFIX = "accepted = jnp.sum(jnp.cumprod(stands[:, : w - 1].astype(jnp.int32), axis=1), axis=1)"
+ETA = "jnp.sum(jnp.where(r, pair.q, 0.0), -1, keepdims=True)"
+PI = "return jnp.where(r, 0.0, pair.q) + pair.p * eta"
+EXCESS = "jnp.maximum(pair.p - pair.q, 0.0)\n        rest"
+MASK = "jnp.where(cache.memory.mask, 0.0, HIDDEN)"
+
+MUTANTS = [
+    Mutant("drafter not rewound", LOOP, REWIND, f'({REWIND} if name != "drafter" else cache)', AFRESH),
+    Mutant("target not rewound", LOOP, REWIND, f'({REWIND} if name != "target" else cache)', AFRESH),
+    Mutant("drafter's cache misses the last draft", SPECULATIVE, SCAN, SHORT_SCAN, AFRESH),
+    Mutant("residual without q", "verify.py", "jnp.maximum(pi - q, 0.0)", "pi", BLOCK),
+    Mutant("bonus from p", "verify.py", OWN, BONUS.format(OWN), FORMULAS),
+    Mutant("bonus from the residual", "verify.py", "here.q, accepted < w - 1", "here.q, accepted < w", BLOCK),
+    Mutant("one uniform a row", "verify.py", STANDS, STANDS.replace("accept", "accept[:, :1]"), BLOCK),
+    Mutant(
+        "one uniform for draft and acceptance", "verify.py", STANDS, STANDS.replace("accept", "draft"), LAW
+    ),
+    Mutant(
+        "one uniform for acceptance and residual", "verify.py", "(noise.residual,", "(noise.accept,", BLOCK
+    ),
+    Mutant("acceptance with its sides swapped", "verify.py", STANDS, STANDS.replace("<", ">="), BLOCK),
+    Mutant("acceptance at equality", "verify.py", STANDS, STANDS.replace("<", "<="), BLOCK),
+    Mutant(
+        "batch-wide acceptance", "verify.py", PREFIX, f"{PREFIX}.min() + jnp.zeros_like(drafts[:, 0])", BLOCK
+    ),
+    Mutant("batch-wide advance", LOOP, COUNT, COUNT.replace("block.count", "jnp.min(block.count)"), ALONE),
+    Mutant("draft greedy, q soft", SPECULATIVE, "draw(q, u)", "jnp.argmax(q, -1).astype(jnp.int32)", LAW),
+    Mutant("raw q in the ratio", SPECULATIVE, "Pair(q, ", "Pair(raw(q_logits), ", LAW),
+    Mutant("rules read the filtered pair", SPECULATIVE, RAW_PAIR, FILTERED_PAIR, LAW),
+    Mutant("noise without position", LOOP, "key(seed), position)", "key(seed), 0 * position)", NOISE),
+    Mutant("a limit off by one", LOOP, ", n) - old.emitted", ", n) - old.emitted + 1", STOPS),
+    Mutant("a token after the end", LOOP, "argmax(ends, axis=1) + 1", "argmax(ends, axis=1) + 2", STOPS),
+    Mutant("text goes on after the end", LOOP, "done=old.done | ended |", "done=old.done |", STOPS),
+    Mutant("finished rows go on", LOOP, COUNT, "count = jnp.minimum(block.count, room)", STOPS),
+    Mutant("drafts past the end counted", LOOP, SEEN, "seen = (place <= g) & (count[:, None] > 0)", STOPS),
+    Mutant("eta left out", "rules.py", PI, PI.removesuffix(" * eta"), RULES),
+    Mutant("eta from p", "rules.py", ETA, ETA.replace("pair.q", "pair.p"), RULES),
+    Mutant(
+        "V3 against max q", "rules.py", "- alpha) * _top(pair.p_raw)", "- alpha) * _top(pair.q_raw)", RULES
+    ),
+    Mutant("lossy residual of p alone", "rules.py", EXCESS, "pair.p\n        rest", RULES),
+    Mutant("top-p of an unscaled top-k", "probs.py", "before < top_p * total", "before < top_p", PROBS),
+    Mutant("a draw may hit weight zero", "probs.py", "(cumulated > x)", "(cumulated >= x)", PROBS),
+    Mutant("a write clamps at the end", "cache.py", 'mode="drop"', 'mode="clip"', CACHE),
+    Mutant("relative bias off by one", T5, "jnp.clip(behind, 0,", "jnp.clip(behind + 1, 0,", BIAS),
+    Mutant("prompt padding seen by the decoder", T5, MASK, MASK.replace("HIDDEN", "0.0"), CACHE),
+]
+
+
+class Broken(Exception):
+    """The script itself is at fault: a text is gone, or tests fail or cannot run without a bug."""
+
+
+def main() -> int:
+    """Runs the mutants named on the command line, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    names = parser.parse_args().names
+    if unknown := set(names) - {m.name for m in MUTANTS}:
+        parser.error(f"{sorted(unknown)} not among {[m.name for m in MUTANTS]}")
+    chosen = [m for m in MUTANTS if m.name in names or not names]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            copy = _copied(Path(folder) / "copy")
+            _check_without_a_bug(copy, chosen)
+            survivors = [m.name for m in chosen if not _killed(copy, m)]
+        except Broken as error:
+            print(error, file=sys.stderr)
+            return 1
+    print(
+        f"{len(chosen) - len(survivors)} of {len(chosen)} killed"
+        + (f"; alive: {survivors}" if survivors else "")
+    )
+    return 1 if survivors else 0
+
+
+def _copied(copy: Path) -> Path:
+    heavy = shutil.ignore_patterns("__pycache__", "*.safetensors")
+    for name in ("spec_cascades", "tests"):
+        shutil.copytree(ROOT / name, copy / name, ignore=heavy)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    return copy
+
+
+def _check_without_a_bug(copy: Path, chosen: list[Mutant]) -> None:
+    for m in chosen:
+        found = (copy / "spec_cascades" / m.file).read_text().count(m.old)
+        if found != 1:
+            raise Broken(f"{m.name}: its text occurs {found} times in {m.file}: {m.old!r}")
+    for tests in dict.fromkeys(m.tests for m in chosen):
+        code, output = _pytest(copy, tests)
+        if code != 0:
+            raise Broken(f"without any bug, pytest {' '.join(tests)} ends with {code}:\n{output[-3000:]}")
+
+
+def _killed(copy: Path, m: Mutant) -> bool:
+    path = copy / "spec_cascades" / m.file
+    whole, start = path.read_text(), time.perf_counter()
+    path.write_text(whole.replace(m.old, m.new))
+    try:
+        code, output = _pytest(copy, m.tests)
+    finally:
+        path.write_text(whole)
+    # 1 is a failing test; a bug that cannot even be collected (2 and above) proves nothing.
+    if code not in (0, 1):
+        raise Broken(f"{m.name}: pytest ends with {code}:\n{output[-3000:]}")
+    killer = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    by = killer[1].removeprefix("tests/") if code else "ALIVE"
+    print(
+        f"{m.name:42} {by if killer or not code else '?':78} {time.perf_counter() - start:5.0f} s", flush=True
+    )
+    return code == 1
+
+
+def _pytest(copy: Path, tests: tuple[str, ...]) -> tuple[int, str]:
+    """Exit code and output of the tests on the copy, stopped at the first failure."""
+    # No bytecode: a changed file of equal size within a second would be taken for the old one.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(copy.parent / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    env = os.environ | cache | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--tb=short", *tests]
+    done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    sys.exit(main())
