@@ -26,7 +26,10 @@ def _speed(title: str, group: list[Record]) -> str:
     target = groups.target_alone(group)
     if target is None:
         return f"{title}: the target alone was not run, so there is nothing to compare with"
-    able = [r for r in group if r["decoding"]["method"] != "target" and keeps_quality(r)]
+    others = [r for r in group if r["decoding"]["method"] != "target"]
+    able = [r for r in others if keeps_quality(r)]
+    if not others:
+        return f"{title}: only the target alone was run ({_bleu(target)} BLEU)"
     if not able:
         return f"{title}: no point keeps the BLEU of the target alone ({_bleu(target)})"
     best = max(able, key=lambda r: groups.speed_up(r) or 0)

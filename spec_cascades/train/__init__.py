@@ -44,15 +44,19 @@ def _check(settings: "Train") -> None:
 
 
 def _train(settings: "Train") -> Path:
+    import os
     import shutil
 
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the first import of TensorFlow, which chats
     import sentencepiece
+    from absl import logging
 
     from spec_cascades import checkpoints
     from spec_cascades.models import t5
     from spec_cascades.tasks import translation
     from spec_cascades.train import loop, vocabulary
 
+    logging.set_verbosity(logging.ERROR)
     model_file = Path(settings.data.vocabulary)
     if not model_file.exists():
         vocabulary.build(model_file, settings.data.train, settings.data.pieces)

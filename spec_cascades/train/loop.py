@@ -39,8 +39,8 @@ class Teacher(NamedTuple):
 def optimiser(settings: Train) -> optax.GradientTransformation:
     """Adam whose step is a share of each tensor's RMS, on a warm-up and cosine schedule, gradients clipped.
 
-    T5's initial scales (queries 1 / sqrt(d_kv) smaller, a unit-variance table under a tied head) were made for
-    Adafactor's relative steps. Equal steps, plain Adam's, throw the queries about and leave the table behind.
+    T5's initial scales (queries 1 / sqrt(d_kv) smaller, a unit-variance table under a tied head) were made
+    for Adafactor's relative steps. Equal ones throw the queries about and leave the table behind.
     """
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, settings.peak_lr, settings.warmup, settings.steps, settings.final_lr
