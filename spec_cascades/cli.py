@@ -76,13 +76,13 @@ def _add_generate(commands: Any) -> None:
 
 
 def _generate(args: argparse.Namespace) -> None:
-    from spec_cascades import generate
+    from spec_cascades import prompting
     from spec_cascades.config import Generate, load
 
     config = load(Generate, args.config, args.set)
     prompts = _prompts(args)
-    totals = generate.Totals()
-    for batch in generate.run(config, prompts):
+    totals = prompting.Totals()
+    for batch in prompting.run(config, prompts):
         for row in batch.rows:
             print(json.dumps(row, ensure_ascii=False) if args.jsonl else row["text"], flush=True)
         totals.add(batch)

@@ -17,7 +17,7 @@ from spec_cascades.decode.speculative import Speculative
 from spec_cascades.probs import Sampling
 from spec_cascades.tokenizers import SentencePiece, check_compatible
 
-BUCKET = 16
+BUCKET = 32
 """Prompts are padded to a multiple of this many tokens, so that few shapes compile."""
 
 

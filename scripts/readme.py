@@ -1,0 +1,92 @@
+"""Writes the tables of README.md and the model card from docs/records: python scripts/readme.py [--check]
+
+A block lies between `<!-- name -->` and `<!-- end name -->`. With --check nothing is written, and a block
+that differs from its records is an error (exit 1), which a test runs.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from spec_cascades.report import summary, table
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "docs" / "records"
+CARD = {
+    "tatoeba": "Tatoeba test, single sentences",
+    "tatoeba-joined": "Tatoeba test, three sentences joined",
+    "multi30k": "Multi30k test2016",
+    "tatoeba-plain": "Tatoeba test, single sentences; the drafter trained without a teacher",
+}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSON-lines file, none if it is absent."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def quickstart() -> str:
+    """The summary and tables of the quickstart's sweep."""
+    records = read(RECORDS / "quickstart" / "records.jsonl")
+    lines = "\n\n".join(summary.lines(records))
+    plot = "![quality against time per answer](docs/records/quickstart/report.png)"
+    return f"{lines}\n\n{plot}\n\n{table.markdown(records)}"
+
+
+def speed() -> str:
+    """The tables of the speed sweep."""
+    return table.markdown(read(RECORDS / "speed" / "records.jsonl"))
+
+
+def scores() -> str:
+    """The model card's tables, one a test set."""
+    parts = [
+        f"**{title}**\n\n{table.markdown(records)}"
+        for name, title in CARD.items()
+        if (records := read(RECORDS / "card" / f"{name}.jsonl"))
+    ]
+    return "\n".join(parts)
+
+
+BLOCKS = {
+    "README.md": {"quickstart": quickstart, "speed": speed},
+    "spec_cascades/embedded/README.md": {"scores": scores},
+}
+
+
+def filled(text: str, blocks: dict[str, Any]) -> str:
+    """The document with each block made anew."""
+    for name, make in blocks.items():
+        found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end {name} -->", text, re.DOTALL)
+        if not found:
+            raise ValueError(f"no block <!-- {name} --> ... <!-- end {name} -->")
+        text = f"{text[: found.start(1)]}{make()}\n{text[found.end(1) :]}"
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for name, blocks in BLOCKS.items():
+        path = ROOT / name
+        old = path.read_text(encoding="utf-8")
+        new = filled(old, blocks)
+        if new != old:
+            stale.append(name)
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    if check and stale:
+        print(
+            f"tables that differ from their records: {', '.join(stale)}; run scripts/readme.py",
+            file=sys.stderr,
+        )
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
