@@ -70,12 +70,11 @@ def test_groups_are_what_may_be_compared(records):
 def test_summary_says_what_the_records_say(records):
     speed, truncation = summary.lines(records)
     assert (
-        "temperature 1, batch 1: v3 alpha=0.9 is the fastest that keeps the target's BLEU, 2.00 times"
-        in speed
+        "temperature 1, batch 1: v3 alpha=0.9 is the fastest within 1 BLEU of the target, 2.00 times" in speed
     )
     assert "BLEU 26.0 against 22.0, difference +2.0 to +6.0" in speed
     assert "lossless 1.43 times" in speed
-    assert "greedy, batch 1: no point keeps the BLEU of the target alone (40.0)" in speed
+    assert "greedy, batch 1: no point is within 1 BLEU of the target alone (40.0)" in speed
     assert "cut by min_p=0.5, scores 33.0 BLEU" in truncation
     assert "v3 alpha=0.5, 34.0" in truncation
     assert "92 % of the token rule's gain" in truncation
@@ -83,7 +82,7 @@ def test_summary_says_what_the_records_say(records):
 
 def test_summary_follows_the_records(records):
     slower = [r for r in records if r["name"] not in ("v3 alpha=0.9", "opt alpha=-inf", "lossless")]
-    assert "v3 alpha=0.5 is the fastest that keeps the target's BLEU, 1.67 times" in summary.lines(slower)[0]
+    assert "v3 alpha=0.5 is the fastest within 1 BLEU of the target, 1.67 times" in summary.lines(slower)[0]
     records[1]["quality"]["bleu"] = 35.0
     assert "truncation by itself gives all" in summary.lines(records)[1]
     records[1]["quality"]["bleu"] = 21.0
@@ -168,3 +167,12 @@ def test_what_is_no_record_is_refused(tmp_path):
 def test_names_of_a_real_sweep_fit_the_series():
     points = expand(Sweep(Task("x"), "o", points=[{"method": "target", "min_p": [0.0, 0.1]}, {"rule": "v3"}]))
     assert [p.name for p in points] == ["target", "target min_p=0.1", "v3"]
+
+
+def test_a_wide_interval_does_not_excuse_a_loss(records):
+    """Two BLEU below the target are not its quality, though the interval reaches zero."""
+    lost = next(r for r in records if r["name"] == "v3 alpha=0.5")
+    lost["against_target"] |= {"bleu_difference": -2.0, "bleu_difference_interval": [-5.0, 1.0]}
+    assert not summary.keeps_quality(lost)
+    lost["against_target"] |= {"bleu_difference": -0.9}
+    assert summary.keeps_quality(lost)
