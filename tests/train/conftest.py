@@ -49,7 +49,7 @@ def finished(data, task, tmp_path_factory):
     from spec_cascades import train
 
     folder = tmp_path_factory.mktemp("run")
-    given = settings(folder / "out", data, steps=300, save_every=50, eval_every=5, dropout=0.1)
+    given = settings(folder / "out", data, steps=300, save_every=50, eval_every=5, dropout=0.1, peak_lr=4e-2)
     path = folder / "train.yaml"
     path.write_text(yaml.safe_dump(asdict(given)), encoding="utf-8")
     return given, train.run(path)
