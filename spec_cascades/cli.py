@@ -145,10 +145,14 @@ def _rules(args: argparse.Namespace) -> None:
     from spec_cascades.rules import RULES
 
     shown = lambda alpha: "-" if math.isnan(alpha) else f"{alpha:g}"
-    table = Table("rule", "lossless alpha", "draft-only alpha", "default alpha")
+    table = Table("rule", "defers where", "lossless alpha", "draft-only alpha", "default alpha")
     for rule in RULES.values():
-        table.add_row(rule.name, shown(rule.lossless), shown(rule.draft_only), shown(rule.default))
-    Console().print(table)
+        alphas = (shown(a) for a in (rule.lossless, rule.draft_only, rule.default))
+        table.add_row(rule.name, rule.about, *alphas)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 140  # a pipe has no width, and a wrapped formula cannot be read
+    console.print(table, markup=False)
 
 
 if __name__ == "__main__":

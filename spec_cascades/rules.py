@@ -87,7 +87,7 @@ class Lossy:
     lossless: float = 0.0
     draft_only: float = 1.0
     default: float = 0.3
-    about: str = "accept with min(1, p / ((1 - alpha) q)), beta = 1"
+    about: str = "(no mask) accepts with min(1, p / ((1 - alpha) q)), beta = 1"
 
     @staticmethod
     def _kept(q: Array, p: Array, alpha: Array) -> Array:
@@ -132,13 +132,13 @@ def _top(x: Float[Array, "... v"]) -> Float[Array, "... 1"]:
 
 @deferral("lossless", lossless=0.0, draft_only=math.nan, default=0.0)
 def lossless(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
-    """r = 1: pi = p, speculative decoding as Leviathan et al. and Chen et al. have it; no alpha."""
+    """everywhere: pi = p, speculative decoding; no alpha"""
     return jnp.ones_like(_top(pair.q), dtype=bool)
 
 
 @deferral("drafter_only", lossless=math.nan, draft_only=0.0, default=0.0)
 def drafter_only(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
-    """r = 0: pi = q; no alpha."""
+    """nowhere: pi = q; no alpha"""
     return jnp.zeros_like(_top(pair.q), dtype=bool)
 
 

@@ -152,7 +152,7 @@ def test_rules_are_listed():
     pytest.importorskip("spec_cascades.rules", reason="the rules need jax")
     done = cli("rules")
     assert done.returncode == 0, done.stderr
-    for word in ("lossless", "v3", "topk", "bild", "inf"):
+    for word in ("lossless", "v3", "topk", "bild", "inf", "max q < max p - alpha (eq. 5)"):
         assert word in done.stdout
 
 
