@@ -8,6 +8,7 @@ data=$(cd "${1:?usage: model_card.sh DATA [PLAIN_DRAFTER]}" && pwd)
 plain=${2:+$(cd "$2" && pwd)}
 cd "$root"
 mkdir -p runs/card docs/records/card
+ln -sfn "$data" runs/card/data # so that the records name no path of this machine
 paste "$data/multi30k_test2016.en" "$data/multi30k_test2016.de" >runs/card/multi30k.tsv
 
 score() { # NAME OVERRIDE...
@@ -18,9 +19,9 @@ score() { # NAME OVERRIDE...
   echo "== $name" && "$bin/spec-cascades" report "runs/card/$name"
 }
 
-score tatoeba "task.path=$data/tatoeba_en_de_test.tsv"
-score tatoeba-joined "task.path=$data/tatoeba_en_de_test.tsv" task.join=3
+score tatoeba task.path=runs/card/data/tatoeba_en_de_test.tsv
+score tatoeba-joined task.path=runs/card/data/tatoeba_en_de_test.tsv task.join=3
 score multi30k task.path=runs/card/multi30k.tsv
 if [ -n "$plain" ]; then
-  score tatoeba-plain "task.path=$data/tatoeba_en_de_test.tsv" "models.drafter=$plain"
+  score tatoeba-plain task.path=runs/card/data/tatoeba_en_de_test.tsv "models.drafter=$plain"
 fi
