@@ -97,10 +97,6 @@ class Engine:
         out, seconds = _timed(args)
         return Batch([self._answer(out, i, method) for i in range(len(texts))], seconds, compile_seconds)
 
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text, the end symbol included."""
-        return len(self.tokenizer.encode(text))
-
     def flops_per_token(self) -> dict[str, float]:
         """FLOPs of one decoded token by role, attention over the context left out."""
         given = [role for role, ref in self._refs.items() if ref is not None]

@@ -10,6 +10,5 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Num, PRNGKeyArray, UInt32
 
 Params = Any
-Keys = UInt32[Array, "b"] | PRNGKeyArray
 
-__all__ = ["Array", "Bool", "Float", "Int", "Keys", "Num", "PRNGKeyArray", "Params", "UInt32"]
+__all__ = ["Array", "Bool", "Float", "Int", "Num", "PRNGKeyArray", "Params", "UInt32"]
