@@ -93,14 +93,13 @@ def read(path: Path, dtype: str) -> tuple[Family, Any, Params]:
     config = family.read_config(settings, folder)
     places = family.places(config)
     check_exact(_expected(family, config, places), _without_copies(family, config, folder), str(path))
-    flat = {place.path: _take(folder, name, place, dtype) for name, place in places.items()}
-    return family, config, unflatten(flat)
+    return family, config, unflatten(_leaves(folder, places, flatten(family.shapes_of(config)), dtype))
 
 
 def _expected(family: Family, config: Any, places: Mapping[str, Place]) -> Shapes:
     """Shapes by Hugging Face name."""
     shapes = flatten(family.shapes_of(config))
-    return {name: shapes[p.path][::-1] if p.transposed else shapes[p.path] for name, p in places.items()}
+    return {name: place.shape(shapes[place.path]) for name, place in places.items()}
 
 
 def _without_copies(family: Family, config: Any, folder: Folder) -> Shapes:
@@ -113,9 +112,18 @@ def _without_copies(family: Family, config: Any, folder: Folder) -> Shapes:
     return {name: shape for name, shape in folder.shapes.items() if name not in left_out}
 
 
-def _take(folder: Folder, name: str, place: Place, dtype: str) -> Any:
-    value = folder.read(name)
-    return as_weight(name, value.T if place.transposed else value, dtype)
+def _leaves(folder: Folder, places: Mapping[str, Place], shapes: Shapes, dtype: str) -> dict[str, Any]:
+    """The parameters by path; a leaf that several tensors fill is put together in `dtype`."""
+    flat: dict[str, Any] = {}
+    for name, place in places.items():
+        value = place.take(folder.read(name))
+        if not place.slot:
+            flat[place.path] = as_weight(name, value, dtype)
+            continue
+        if place.path not in flat:
+            flat[place.path] = np.empty(shapes[place.path], jnp.dtype(dtype))
+        flat[place.path][place.slot] = as_weight(name, value, dtype)
+    return {path: jnp.asarray(leaf) for path, leaf in flat.items()}
 
 
 def save(
@@ -132,9 +140,7 @@ def save(
     check_exact(
         flatten(family.shapes_of(config)), {name: leaf.shape for name, leaf in flat.items()}, "params"
     )
-    give = lambda p: np.asarray(flat[p.path].T if p.transposed else flat[p.path]).astype(
-        jnp.dtype(dtype), order="C"
-    )
+    give = lambda p: p.give(np.asarray(flat[p.path])).astype(jnp.dtype(dtype), order="C")
     tensors = {name: give(place) for name, place in family.places(config).items()}
     path.mkdir(parents=True, exist_ok=True)
     settings = family.write_config(config) | {"dtype": dtype}

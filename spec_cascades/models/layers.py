@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from spec_cascades.typing import Array, Float
+from spec_cascades.typing import Array, Float, Int
 
 HIDDEN = -1e30
 """The bias of a slot not to be seen: finite, so that a query that sees nothing is a mean and no NaN."""
@@ -54,14 +54,39 @@ def rms_norm(x: Float[Array, "... m"], scale: Float[Array, " m"], epsilon: float
     return x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + epsilon) * scale.astype(jnp.float32)
 
 
+def rotate(
+    x: Float[Array, "b n t d"], positions: Int[Array, "b t"], frequencies: Float[Array, " r"]
+) -> Float[Array, "b n t d"]:
+    """Rotary positions (Su et al., 2021), float32: pair (x_i, x_{i + d/2}) turned by position * frequency_i.
+
+    frequencies: d/2 of them, radians a token; the halves are the pairs (Hugging Face's and Gemma's layout).
+    """
+    angle = positions[:, None, :, None].astype(jnp.float32) * frequencies
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
 def attend(
-    q: Float[Array, "b h t d"],
+    q: Float[Array, "b n t d"],
     k: Float[Array, "b h l d"],
     v: Float[Array, "b h l d"],
     bias: Float[Array, "#b #h #t l"],
-) -> Float[Array, "b t h*d"]:
-    """softmax(q k + bias) v, the softmax in float32; `HIDDEN` in the bias hides a slot."""
-    scores = jnp.einsum("bhtd,bhld->bhtl", q.astype(k.dtype), k, preferred_element_type=jnp.float32)
-    weights = jax.nn.softmax(scores + bias, axis=-1)
+    softcap: float | None = None,
+) -> Float[Array, "b t n*d"]:
+    """softmax(q k + bias) v, the softmax in float32; `HIDDEN` in the bias hides a slot.
+
+    n may be a multiple of h: n / h neighbouring query heads share a key head. softcap: scores x become
+    softcap * tanh(x / softcap) before the bias (Gemma 2).
+    """
+    b, n, t, d = q.shape
+    h, l = k.shape[1:3]
+    # The heads of a group are further rows of one product, so that keys are read once.
+    rows = q.reshape(b, h, n // h * t, d)
+    scores = jnp.einsum("bhtd,bhld->bhtl", rows.astype(k.dtype), k, preferred_element_type=jnp.float32)
+    if softcap is not None:
+        scores = softcap * jnp.tanh(scores / softcap)
+    scores = scores.reshape(b, h, n // h, t, l) + bias[:, :, None]
+    weights = jax.nn.softmax(scores, axis=-1).reshape(b, h, n // h * t, l)
     mixed = jnp.einsum("bhtl,bhld->bhtd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
-    return jnp.swapaxes(mixed, 1, 2).reshape(q.shape[0], q.shape[2], -1)
+    return jnp.swapaxes(mixed.reshape(b, n, t, d), 1, 2).reshape(b, t, -1)

@@ -18,10 +18,40 @@ class Weights(Protocol):
 
 
 class Place(NamedTuple):
-    """Where a Hugging Face tensor goes in our tree; a Linear's weight [out, in] is our kernel's transpose."""
+    """Where a Hugging Face tensor goes in our tree: `leaf[slot] = tensor.reshape(split).transpose(axes)`.
+
+    split: the tensor's axes with the heads told apart, joined: as the file has them (both None where that is
+    the same); axes: None for no transposition; slot: which part of a leaf that holds several tensors.
+    """
 
     path: str
-    transposed: bool
+    axes: tuple[int, ...] | None = None
+    split: tuple[int, ...] | None = None
+    joined: tuple[int, ...] | None = None
+    slot: tuple[int, ...] = ()
+
+    def shape(self, leaf: tuple[int, ...]) -> tuple[int, ...]:
+        """The tensor's shape in the file, given the leaf's."""
+        if self.joined is not None:
+            return self.joined
+        part = leaf[len(self.slot) :]
+        return part if self.axes is None else tuple(part[self.axes.index(i)] for i in range(len(part)))
+
+    def take(self, tensor: np.ndarray) -> np.ndarray:
+        """The file's tensor as (a slot of) our leaf."""
+        value = tensor if self.split is None else tensor.reshape(self.split)
+        return value if self.axes is None else value.transpose(self.axes)
+
+    def give(self, leaf: np.ndarray) -> np.ndarray:
+        """Our leaf as the file's tensor: the inverse of `take`."""
+        value = leaf[self.slot]
+        value = value if self.axes is None else value.transpose(np.argsort(self.axes))
+        return value if self.joined is None else value.reshape(self.joined)
+
+
+def kernel(path: str) -> Place:
+    """A Linear's weight [out, in], our kernel's transpose."""
+    return Place(path, axes=(1, 0))
 
 
 @dataclass(frozen=True)

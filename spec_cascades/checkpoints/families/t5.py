@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades.checkpoints.families.base import Family, Place, Weights
+from spec_cascades.checkpoints.families.base import Family, Place, Weights, kernel
 from spec_cascades.checkpoints.tree import CheckpointError, Shapes
 from spec_cascades.models import t5
 from spec_cascades.models.t5 import Config
@@ -135,7 +135,7 @@ def write_config(config: Config) -> dict[str, Any]:
 
 def places(config: Config) -> dict[str, Place]:
     """Where each Hugging Face tensor goes in the tree."""
-    table = {"shared.weight": Place("token_embedder/embedding", False)}
+    table = {"shared.weight": Place("token_embedder/embedding")}
     for i in range(config.encoder_layers):
         ours, theirs = f"encoder/layers_{i}", f"encoder.block.{i}.layer"
         table |= _attention(f"{theirs}.0", "SelfAttention", ours, "attention", "pre_attention_layer_norm")
@@ -155,25 +155,25 @@ def places(config: Config) -> dict[str, Place]:
         table |= _feed_forward(f"{theirs}.2", ours, config)
     for stack in ("encoder", "decoder"):
         bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        table[bias] = Place(f"{stack}/relpos_bias/rel_embedding", True)
-        table[f"{stack}.final_layer_norm.weight"] = Place(f"{stack}/{stack}_norm/scale", False)
-    head = {} if config.tied else {"lm_head.weight": Place("decoder/logits_dense/kernel", True)}
+        table[bias] = kernel(f"{stack}/relpos_bias/rel_embedding")
+        table[f"{stack}.final_layer_norm.weight"] = Place(f"{stack}/{stack}_norm/scale")
+    head = {} if config.tied else {"lm_head.weight": kernel("decoder/logits_dense/kernel")}
     return table | head
 
 
 def _attention(theirs: str, kind: str, ours: str, name: str, norm: str) -> dict[str, Place]:
     letters = {"q": "query", "k": "key", "v": "value", "o": "out"}
     kernels = {
-        f"{theirs}.{kind}.{letter}.weight": Place(f"{ours}/{name}/{word}/kernel", True)
+        f"{theirs}.{kind}.{letter}.weight": kernel(f"{ours}/{name}/{word}/kernel")
         for letter, word in letters.items()
     }
-    return kernels | {f"{theirs}.layer_norm.weight": Place(f"{ours}/{norm}/scale", False)}
+    return kernels | {f"{theirs}.layer_norm.weight": Place(f"{ours}/{norm}/scale")}
 
 
 def _feed_forward(theirs: str, ours: str, config: Config) -> dict[str, Place]:
     names = ("wi_0", "wi_1", "wo") if config.gated else ("wi", "wo")
-    kernels = {f"{theirs}.DenseReluDense.{n}.weight": Place(f"{ours}/mlp/{n}/kernel", True) for n in names}
-    return kernels | {f"{theirs}.layer_norm.weight": Place(f"{ours}/pre_mlp_layer_norm/scale", False)}
+    kernels = {f"{theirs}.DenseReluDense.{n}.weight": kernel(f"{ours}/mlp/{n}/kernel") for n in names}
+    return kernels | {f"{theirs}.layer_norm.weight": Place(f"{ours}/pre_mlp_layer_norm/scale")}
 
 
 def duplicates(config: Config) -> dict[str, str]:
