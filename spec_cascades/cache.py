@@ -45,6 +45,11 @@ def write(
     `.at[rows, positions]` gathers the updates of all rows.
     """
     positions = length[:, None] + jnp.arange(new.shape[2])
+    if positions.size == 1:
+        # XLA makes two dynamic updates of a scatter of one entry, and copies of the cache to feed them.
+        beyond = jnp.maximum(positions + 1, buffer.shape[2])
+        positions = jnp.concatenate([positions, beyond], axis=1)
+        new = jnp.pad(new, ((0, 0), (0, 0), (0, 1), (0, 0)))
     put = lambda row, values, at: row.at[:, at].set(values, mode="drop", unique_indices=True)
     return jax.vmap(put)(buffer, new.astype(buffer.dtype), positions)
 

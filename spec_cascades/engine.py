@@ -59,11 +59,12 @@ class Engine:
         self._warm: set[tuple[loop.Method, int, int, int]] = set()
 
     def model(self, role: str) -> Loaded:
-        """The model in the role "target" or "drafter"."""
+        """The model in the role "target" or "drafter", its parameters as decoding wants them."""
         if role not in self._loaded:
             if self._refs[role] is None:
                 raise ValueError(f"models.{role} is not given, and this method needs it")
-            self._loaded[role] = checkpoints.load(self._refs[role], self._dtype)
+            loaded = checkpoints.load(self._refs[role], self._dtype)
+            self._loaded[role] = loaded._replace(params=loaded.lm.serving(loaded.params))
         return self._loaded[role]
 
     @cached_property

@@ -33,6 +33,13 @@ def test_what_passes_the_end_is_dropped_and_nothing_is_clamped(length):
     np.testing.assert_array_equal(new[0, 0, :, 0], expected)
 
 
+@pytest.mark.parametrize("length", [0, 3, 4, 5, 100])
+def test_a_lone_entry_is_written_or_dropped(length):
+    new = kv.write(row(1, 2, 3, 4, 5), row(8), jnp.asarray([length]))
+    expected = [8 if i == length else i + 1 for i in range(5)]
+    np.testing.assert_array_equal(new[0, 0, :, 0], expected)
+
+
 def test_values_take_the_dtype_of_the_buffer():
     got = kv.write(jnp.zeros((1, 1, 2, 1), jnp.bfloat16), row(1), jnp.zeros(1, jnp.int32))
     assert got.dtype == jnp.bfloat16

@@ -1,13 +1,31 @@
 """What every attention family shares: a linear map, an RMS norm, attention over given keys."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from spec_cascades.typing import Array, Float, Int
+from spec_cascades.typing import Array, Float, Int, PRNGKeyArray
 
 HIDDEN = -1e30
 """The bias of a slot not to be seen: finite, so that a query that sees nothing is a mean and no NaN."""
+
+
+class Dropout(NamedTuple):
+    """Rate and key of training's dropout; decoding passes None instead."""
+
+    rate: float
+    key: PRNGKeyArray
+
+    def __call__(self, x: Array, where: int) -> Array:
+        keep = jax.random.bernoulli(jax.random.fold_in(self.key, where), 1 - self.rate, x.shape)
+        return jnp.where(keep, x / (1 - self.rate), 0.0)
+
+
+def drop_out(dropout: Dropout | None, x: Array, where: int) -> Array:
+    """x, or x with dropout in training; `where` tells a model's places apart."""
+    return x if dropout is None else dropout(x, where)
 
 
 def linear(x: Float[Array, "... i"], kernel: Float[Array, "i o"]) -> Float[Array, "... o"]:

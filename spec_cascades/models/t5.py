@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
-from spec_cascades.models.layers import HIDDEN, attend, linear, rms_norm
+from spec_cascades.models.layers import HIDDEN, Dropout, attend, drop_out, linear, rms_norm
 from spec_cascades.typing import Array, Bool, Float, Int, Params, PRNGKeyArray
 
 
@@ -143,23 +143,19 @@ def shapes_of(config: Config) -> dict[str, Any]:
     }
 
 
+def serving(params: Params, config: Config) -> Params:
+    """The parameters as decoding wants them: on a CPU a tied bf16 table is also kept transposed, as a kernel.
+
+    A product with `table.T` makes XLA for CPU keep a float32 copy of the table: twice the bytes a call.
+    """
+    table = params["token_embedder"]["embedding"]
+    if not (config.tied and table.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"):
+        return params
+    return params | {"decoder": params["decoder"] | {"logits_dense": {"kernel": jnp.array(table.T)}}}
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Blocks
-
-
-class Dropout(NamedTuple):
-    """Rate and key of training's dropout; decoding passes None instead."""
-
-    rate: float
-    key: PRNGKeyArray
-
-    def __call__(self, x: Array, where: int) -> Array:
-        keep = jax.random.bernoulli(jax.random.fold_in(self.key, where), 1 - self.rate, x.shape)
-        return jnp.where(keep, x / (1 - self.rate), 0.0)
-
-
-def _drop(dropout: Dropout | None, x: Array, where: int) -> Array:
-    return x if dropout is None else dropout(x, where)
 
 
 def _bucket(behind: Int[Array, "..."], config: Config, both_ways: bool) -> Int[Array, "..."]:
@@ -201,10 +197,9 @@ def _embed(params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t m"]:
 
 def _logits(params: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b t v"]:
     """Scores over the table's rows, those beyond the tokenizer's ids at -inf (never emitted)."""
-    if config.tied:
-        y = linear(x * config.d_model**-0.5, params["token_embedder"]["embedding"].T)
-    else:
-        y = linear(x, params["decoder"]["logits_dense"]["kernel"])
+    head = params["decoder"].get("logits_dense")
+    kernel = params["token_embedder"]["embedding"].T if head is None else head["kernel"]
+    y = linear(x * config.d_model**-0.5 if config.tied else x, kernel)
     return jnp.where(jnp.arange(config.embeddings) < config.vocab, y, -jnp.inf)
 
 
@@ -220,15 +215,15 @@ def encode(
     behind = jnp.arange(s)[:, None] - jnp.arange(s)
     bias = w["relpos_bias"]["rel_embedding"].astype(jnp.float32)[:, _bucket(behind, config, True)]
     bias = bias[None] + jnp.where(mask, 0.0, HIDDEN)[:, None]
-    x = _drop(dropout, _embed(params, tokens), 0)
+    x = drop_out(dropout, _embed(params, tokens), 0)
     for i in range(config.encoder_layers):
         layer = w[f"layers_{i}"]
         h = rms_norm(x, layer["pre_attention_layer_norm"]["scale"], config.epsilon)
         h = attend(*_project(layer["attention"], h, config, "query", "key", "value"), bias)
-        x = x + _drop(dropout, linear(h, layer["attention"]["out"]["kernel"]), 3 * i + 1)
+        x = x + drop_out(dropout, linear(h, layer["attention"]["out"]["kernel"]), 3 * i + 1)
         h = rms_norm(x, layer["pre_mlp_layer_norm"]["scale"], config.epsilon)
-        x = x + _drop(dropout, _mlp(layer["mlp"], h, config), 3 * i + 2)
-    return _drop(
+        x = x + drop_out(dropout, _mlp(layer["mlp"], h, config), 3 * i + 2)
+    return drop_out(
         dropout, rms_norm(x, w["encoder_norm"]["scale"], config.epsilon), 3 * config.encoder_layers + 1
     )
 
@@ -301,17 +296,17 @@ def forward(
     behind = kv.distances(jnp.zeros(1, jnp.int32), t, t)
     own = same(batch.target_segments, batch.target_segments)[:, None]
     self_bias = jnp.where(own, _causal_bias(params, config, behind), HIDDEN)
-    x = _drop(dropout, _embed(params, batch.decoder_inputs), 0)
+    x = drop_out(dropout, _embed(params, batch.decoder_inputs), 0)
     # One key and value per layer, computed where it is used: training has no cache to fill.
     for i in range(config.decoder_layers):
         layer = params["decoder"][f"layers_{i}"]
         dtype = layer["mlp"]["wo"]["kernel"].dtype
         memory = _project(layer["encoder_decoder_attention"], encoded, config, "key", "value")
-        drop = lambda y, j, i=i: _drop(dropout, y, 3 * i + j + 1)
+        drop = lambda y, j, i=i: drop_out(dropout, y, 3 * i + j + 1)
         store = lambda k, v, dtype=dtype: (k.astype(dtype), v.astype(dtype))
         x = _decoder_layer(layer, config, x, store, store(*memory), self_bias, cross_bias, drop)
     x = rms_norm(x, params["decoder"]["decoder_norm"]["scale"], config.epsilon)
-    return _logits(params, _drop(dropout, x, 3 * config.decoder_layers + 1), config)
+    return _logits(params, drop_out(dropout, x, 3 * config.decoder_layers + 1), config)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -346,6 +341,10 @@ class T5:
         joined = c.heads * c.d_kv
         layer = 6 * c.d_model * joined + (3 if c.gated else 2) * c.d_model * c.d_ff
         return 2 * (c.decoder_layers * layer + c.d_model * c.embeddings)
+
+    def serving(self, params: Params) -> Params:
+        """See `serving`."""
+        return serving(params, self.config)
 
     def prefill(
         self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int

@@ -10,6 +10,7 @@ import pytest
 from laws import Setting
 
 from spec_cascades.decode import loop
+from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
 from spec_cascades.models import t5
 from spec_cascades.rules import RULES
@@ -17,10 +18,7 @@ from spec_cascades.rules import RULES
 # Sizes that make a cache's shape unlike any other array's: [3, 4, 7 + 600 + 3, 16].
 SIZES = dict(vocab=40, embeddings=48, d_model=24, d_kv=16, d_ff=40, heads=4, encoder_layers=1)
 B, S, N, GAMMA = 3, 7, 600, 2
-CACHE, MEMORY = f"{B},4,{S + N + GAMMA + 1},16", f"{B},4,{S},16"
 LAYERS = {"target": 3, "drafter": 1}
-CACHES = 2 * 4 * B * (S + N + GAMMA + 1) * 4 * 16 * sum(LAYERS.values())
-"""Bytes of both models' own keys and values."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +33,30 @@ class Keeping(Speculative):
         return block._replace(caches={**block.caches, "target": new._replace(layers=kept)})
 
 
-def compiled(method_of, rule):
-    """The compiled loop of a tiny T5 pair."""
+def speculative(rule, kind=Speculative):
+    """The method over a tiny T5 pair."""
     models = {name: t5.T5(t5.Config(**SIZES, decoder_layers=n)) for name, n in LAYERS.items()}
-    params = {name: t5.init(jax.random.key(0), lm.config) for name, lm in models.items()}
-    method = method_of(models["drafter"], models["target"], RULES[rule], GAMMA)
-    request = laws.request([Setting(0.5)], B)
-    prompts, lengths = jnp.ones((B, S), jnp.int32), jnp.full(B, S)
+    return kind(models["drafter"], models["target"], RULES[rule], GAMMA)
+
+
+def compiled(method, b=B):
+    """The compiled loop of a method for b rows."""
+    params = {name: t5.init(jax.random.key(0), lm.config) for name, lm in method.models.items()}
+    request = laws.request([Setting(0.5)], b)
+    prompts, lengths = jnp.ones((b, S), jnp.int32), jnp.full(b, S)
     state = jax.eval_shape(lambda: loop.start(method, params, prompts, lengths, request, N))
     return loop.run.lower(method, params, state, request).compile()
+
+
+def cache_shape(method, b=B):
+    """A cache's shape as HLO writes it."""
+    return f"{b},4,{S + N + method.width},16"
+
+
+def cache_bytes(method, b=B):
+    """Bytes of all the models' own keys and values."""
+    layers = sum(lm.config.decoder_layers for lm in method.models.values())
+    return 2 * 4 * b * (S + N + method.width) * 4 * 16 * layers
 
 
 def computations(text):
@@ -85,34 +98,54 @@ def inside_loops(text):
     return [line for name in sorted(seen) for line in parts[name]], len(bodies)
 
 
-def copies(lines):
+def copies(lines, method, b=B):
     """Instructions that copy, transpose or select an array of a cache's sizes, in whatever order."""
     made = re.compile(r"= \(?\w+\[([\d,]*)\]\S* .*?\b(?:copy|copy-start|transpose|select)\(")
     sizes = lambda text: sorted(n for n in map(int, text.split(",")) if n > 1)
-    large = [sizes(shape) for shape in (CACHE, MEMORY)]
+    large = [sizes(shape) for shape in (cache_shape(method, b), f"{b},4,{S},16")]
     return [line for line in lines if (m := made.search(line)) and m[1] and sizes(m[1]) in large]
 
 
-@pytest.mark.parametrize("rule", ["v3", pytest.param("lossless", marks=pytest.mark.slow)])
-def test_the_loop_copies_no_cache(rule):
-    done = compiled(Speculative, rule)
-    lines, loops = inside_loops(done.as_text())
-    assert loops >= 2, "the decode loop and the drafter's scan"
-    assert sum(f"f32[{CACHE}]" in line for line in lines) >= 8, "the walk has lost the caches"
-    assert copies(lines) == []
-    sizes = done.memory_analysis()
-    assert sizes.temp_size_in_bytes < 0.25 * CACHES, f"{sizes.temp_size_in_bytes} of {CACHES}"
-    assert sizes.alias_size_in_bytes >= CACHES, "the donated caches are the result"
+ALONE = Autoregressive(t5.T5(t5.Config(**SIZES, decoder_layers=3)))
+METHODS = [
+    pytest.param(speculative("v3"), B, 2, id="v3"),
+    pytest.param(speculative("lossless"), B, 2, id="lossless", marks=pytest.mark.slow),
+    pytest.param(speculative("lossless"), 1, 2, id="lossless-one-row"),
+    pytest.param(ALONE, B, 1, id="alone"),
+    pytest.param(ALONE, 1, 1, id="alone-one-row"),
+]
+
+
+@pytest.mark.parametrize(("method", "b", "loops"), METHODS)
+def test_the_loop_copies_no_cache(method, b, loops):
+    done = compiled(method, b)
+    lines, found = inside_loops(done.as_text())
+    assert found >= loops, "the decode loop and the drafter's scan"
+    assert sum(f"f32[{cache_shape(method, b)}]" in line for line in lines) >= 4, (
+        "the walk has lost the caches"
+    )
+    assert copies(lines, method, b) == []
+
+
+@pytest.mark.parametrize("method", [speculative("v3"), ALONE], ids=["v3", "alone"])
+def test_the_donated_caches_are_the_result(method):
+    sizes = compiled(method).memory_analysis()
+    whole = cache_bytes(method)
+    assert sizes.temp_size_in_bytes < 0.25 * whole, f"{sizes.temp_size_in_bytes} of {whole}"
+    assert sizes.alias_size_in_bytes >= whole
 
 
 def test_the_walk_notices_a_transposed_copy():
-    dims = f"{B},{S + N + GAMMA + 1},4,16"
-    assert copies([f"  %t.1 = f32[{dims}]{{3,2,1,0}} transpose(%x), dimensions={{0,2,1,3}}"])
-    assert not copies([f"  %t.1 = f32[{dims}]{{3,2,1,0}} scatter(%x, %y, %z)", "  %c = s32[] copy(%x)"])
+    method = speculative("v3")
+    dims = f"{B},{S + N + method.width},4,16"
+    assert copies([f"  %t.1 = f32[{dims}]{{3,2,1,0}} transpose(%x), dimensions={{0,2,1,3}}"], method)
+    quiet = [f"  %t.1 = f32[{dims}]{{3,2,1,0}} scatter(%x, %y, %z)", "  %c = s32[] copy(%x)"]
+    assert not copies(quiet, method)
 
 
 def test_a_method_that_goes_back_to_the_old_cache_is_noticed():
-    done = compiled(Keeping, "lossless")
+    method = speculative("lossless", Keeping)
+    done = compiled(method)
     lines, _ = inside_loops(done.as_text())
-    assert len(copies(lines)) >= LAYERS["target"]
-    assert done.memory_analysis().temp_size_in_bytes > 0.25 * CACHES
+    assert len(copies(lines, method)) >= LAYERS["target"]
+    assert done.memory_analysis().temp_size_in_bytes > 0.25 * cache_bytes(method)
