@@ -7,6 +7,7 @@ command that needs it, so that --help is instant.
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def _add_generate(commands: Any) -> None:
         "--set", action="append", default=[], metavar="key=value", help="for example decoding.rule=opt"
     )
     sub.add_argument("--jsonl", action="store_true", help="one JSON object an answer instead of its text")
+    sub.add_argument("--compare", action="store_true", help="then time the target alone on the same prompts")
     sub.set_defaults(command=_generate)
 
 
@@ -81,12 +83,31 @@ def _generate(args: argparse.Namespace) -> None:
 
     config = load(Generate, args.config, args.set)
     prompts = _prompts(args)
+    engine = prompting.load(config)
+    stream = prompting.Stream(_write) if config.decoding.batch_size == 1 and not args.jsonl else None
+    watch = stream and (lambda answers: stream.grow(answers[0].text))
     totals = prompting.Totals()
-    for batch in prompting.run(config, prompts):
+    for batch in prompting.run(config, prompts, engine, watch):
         for row in batch.rows:
-            print(json.dumps(row, ensure_ascii=False) if args.jsonl else row["text"], flush=True)
+            if stream:
+                stream.end(row["text"])
+            else:
+                print(json.dumps(row, ensure_ascii=False) if args.jsonl else row["text"], flush=True)
         totals.add(batch)
     print(totals.line(), file=sys.stderr)
+    if args.compare:
+        alone = prompting.Totals()
+        target = replace(config, decoding=replace(config.decoding, method="target"))
+        for batch in prompting.run(target, prompts, engine, stream and (lambda answers: None)):
+            alone.add(batch)
+        print(
+            f"target alone: {alone.line()}; {alone.seconds / totals.seconds:.2f} times as long",
+            file=sys.stderr,
+        )
+
+
+def _write(text: str) -> None:
+    print(text, end="", flush=True)
 
 
 def _prompts(args: argparse.Namespace) -> list[str]:

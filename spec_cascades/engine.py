@@ -1,8 +1,9 @@
 """Texts to answers: two loaded models, their tokenizer, and a compiled loop for each method and shape."""
 
 import time
+from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,19 +85,26 @@ class Engine:
         drafter, target = self.model("drafter").lm, self.model("target").lm
         return Speculative(drafter, target, rules.get(decoding.rule), decoding.gamma)
 
-    def run(self, texts: list[str], decoding: Decoding) -> Batch:
-        """Answers to one batch of prompts, row i drawing from seed + i; a new shape is compiled apart."""
+    def run(
+        self, texts: list[str], decoding: Decoding, watch: Callable[[list[Answer]], None] | None = None
+    ) -> Batch:
+        """Answers to one batch of prompts, row i drawing from seed + i; a new shape is compiled apart.
+
+        watch: called after each block but the last with the answers so far (a stream of text).
+        """
         method = self.method(decoding)
         params = {role: self.model(role).params for role in method.models}
         tokens, lengths = self._pad([self.tokenizer.encode(text) for text in texts])
         request = self._request(decoding, len(texts))
-        args = (method, params, tokens, lengths, request, decoding.max_new_tokens)
+        call = _Call(method, params, tokens, lengths, request, decoding.max_new_tokens)
         shape, compile_seconds = (method, *tokens.shape, decoding.max_new_tokens), 0.0
         if shape not in self._warm:
-            compile_seconds = _timed(args)[1]
+            one = request._replace(max_new_tokens=jnp.ones_like(request.max_new_tokens))
+            compile_seconds = _timed(call._replace(request=one), None)[1]
             self._warm.add(shape)
-        out, seconds = _timed(args)
-        return Batch([self._answer(out, i, method) for i in range(len(texts))], seconds, compile_seconds)
+        answers = lambda out: [self._answer(out, i, method) for i in range(len(texts))]
+        out, seconds = _timed(call, watch and (lambda out: watch(answers(out))))
+        return Batch(answers(out), seconds, compile_seconds)
 
     def flops_per_token(self) -> dict[str, float]:
         """FLOPs of one decoded token by role, attention over the context left out."""
@@ -138,7 +146,25 @@ class Engine:
         )
 
 
-def _timed(args: tuple) -> tuple[loop.Generation, float]:
+class _Call(NamedTuple):
+    """The arguments of `loop.start`."""
+
+    method: loop.Method
+    params: dict[str, Any]
+    tokens: jax.Array
+    lengths: jax.Array
+    request: loop.Request
+    max_new: int
+
+
+def _timed(call: _Call, watch: Callable[[loop.Generation], None] | None) -> tuple[loop.Generation, float]:
+    """The answers and the seconds; `watch` sees what is there after each block, which costs a round trip."""
     began = time.perf_counter()
-    out = jax.device_get(loop.generate(*args))
-    return out, time.perf_counter() - began
+    progress = loop.start(*call)
+    while True:
+        progress = loop.run(call.method, call.params, progress, call.request, 1 if watch else loop.FOREVER)
+        out, done = jax.device_get((loop.finish(progress, call.request), progress.done))
+        if done.all():
+            return out, time.perf_counter() - began
+        if watch:
+            watch(out)

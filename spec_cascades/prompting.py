@@ -1,12 +1,15 @@
 """Prompts to answers, batch by batch, with the figures of the run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from spec_cascades.config import Generate
 from spec_cascades.metrics import rates
-from spec_cascades.sweep import Runner, with_alpha
+from spec_cascades.sweep import Runner, Watch, with_alpha
+
+UNFINISHED = "\ufffd"
+"""What a decoder puts for bytes that are no whole character (yet)."""
 
 
 class Batch(NamedTuple):
@@ -17,19 +20,42 @@ class Batch(NamedTuple):
     compile_seconds: float
 
 
-def run(config: Generate, prompts: list[str], engine: Runner | None = None) -> Iterator[Batch]:
-    """Answers in the order of the prompts, `config.decoding.batch_size` at a time; prompt i has seed + i."""
-    if engine is None:
-        from spec_cascades.engine import Engine  # jax
+def load(config: Generate) -> Runner:
+    """The engine that the configuration names (imports jax)."""
+    from spec_cascades.engine import Engine
 
-        engine = Engine(config.models.target, config.models.drafter, config.models.dtype)
+    return Engine(config.models.target, config.models.drafter, config.models.dtype)
+
+
+def run(config: Generate, prompts: list[str], engine: Runner, watch: Watch | None = None) -> Iterator[Batch]:
+    """Answers in the order of the prompts, `config.decoding.batch_size` at a time; prompt i has seed + i."""
     decoding = with_alpha(config.decoding)
     for first in range(0, len(prompts), decoding.batch_size):
         some = prompts[first : first + decoding.batch_size]
         texts = [config.prefix + prompt for prompt in some]
-        batch = engine.run(texts, replace(decoding, seed=decoding.seed + first))
+        batch = engine.run(texts, replace(decoding, seed=decoding.seed + first), watch)
         rows = [{"input": p, **a._asdict()} for p, a in zip(some, batch.answers, strict=True)]
         yield Batch(rows, batch.seconds, batch.compile_seconds)
+
+
+class Stream:
+    """One growing text, written as far as it is settled: a character that is not whole yet waits."""
+
+    def __init__(self, write: Callable[[str], Any]) -> None:
+        self._write, self._shown = write, ""
+
+    def grow(self, text: str) -> None:
+        """Shows what is new in the text so far."""
+        whole = text.rstrip(UNFINISHED)
+        if whole.startswith(self._shown):
+            self._write(whole[len(self._shown) :])
+            self._shown = whole
+
+    def end(self, text: str) -> None:
+        """Shows the rest and a line's end; all of it again if decoding changed what was shown."""
+        kept = text.startswith(self._shown)
+        self._write((text[len(self._shown) :] if kept else "\n" + text) + "\n")
+        self._shown = ""
 
 
 class Totals:

@@ -5,7 +5,7 @@ of the machine meets all points alike and times can be compared in pairs. Each b
 """
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,11 +17,14 @@ from spec_cascades.progress import progress
 from spec_cascades.records import build_records
 from spec_cascades.tasks.examples import Example, fingerprint, read
 
+Watch = Callable[[list[Any]], None]
+"""Shown the answers so far after each block: a stream."""
+
 
 class Runner(Protocol):
     """What a sweep asks of `spec_cascades.engine.Engine`."""
 
-    def run(self, texts: list[str], decoding: Decoding) -> Any: ...
+    def run(self, texts: list[str], decoding: Decoding, watch: Watch | None = None) -> Any: ...
 
     def flops_per_token(self) -> dict[str, float]: ...
 

@@ -38,11 +38,13 @@ class FakeEngine:
         self.compiled: set[tuple] = set()
         self.asked: list[tuple[str, int]] = []
 
-    def run(self, texts: list[str], decoding: Decoding) -> Batch:
+    def run(self, texts: list[str], decoding: Decoding, watch=None) -> Batch:
         assert decoding.alpha is not None
         time.sleep(self.delay)
         self.asked += [(text, decoding.seed + i) for i, text in enumerate(texts)]
         answers = [self._answer(text, decoding, decoding.seed + i) for i, text in enumerate(texts)]
+        for end in (1, 2) if watch else ():
+            watch([a._replace(text=" ".join(a.text.split()[:end]) + "\ufffd") for a in answers])
         key = (decoding.method, decoding.rule, decoding.gamma, len(texts))
         compiling = 0.0 if key in self.compiled else 2.0
         self.compiled.add(key)

@@ -87,6 +87,16 @@ def test_generate_from_arguments_file_and_stdin_alike(tmp_path):
     assert "tokens per target call" in ways[0].stderr
 
 
+def test_generate_compares_with_the_target_alone_when_asked():
+    done = cli("generate", "--compare", "The sun is shining today.", engine=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    ours, alone = done.stderr.splitlines()
+    assert ours.startswith("1 answers")
+    assert alone.startswith("target alone: 1 answers")
+    assert alone.endswith("times as long")
+
+
 def test_generate_jsonl_holds_the_whole_answer():
     done = cli("generate", "--jsonl", "--set", "decoding.alpha=0.5", "Good morning, Tom.", engine=True)
     (row,) = [json.loads(line) for line in done.stdout.splitlines()]

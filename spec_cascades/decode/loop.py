@@ -14,6 +14,9 @@ from spec_cascades.typing import Array, Bool, Float, Int, Params, UInt32
 from spec_cascades.verify import Noise
 
 
+FOREVER = 2**31 - 1
+
+
 @runtime_checkable
 class LM(Protocol):
     """What a model family provides; `vocab` is the width of its logits."""
@@ -133,9 +136,20 @@ def start(
 
 
 @partial(jax.jit, static_argnames=("method",), donate_argnames=("progress",))
-def run(method: Method, params: Mapping[str, Params], progress: Progress, request: Request) -> Progress:
-    """Steps until every row is done."""
-    return lax.while_loop(lambda x: ~jnp.all(x.done), partial(_advance, method, params, request), progress)
+def run(
+    method: Method,
+    params: Mapping[str, Params],
+    progress: Progress,
+    request: Request,
+    steps: int | Array = FOREVER,
+) -> Progress:
+    """Steps until every row is done, at most `steps` (data) times; called again, it goes on."""
+
+    def body(carry: tuple[Progress, Array]) -> tuple[Progress, Array]:
+        return _advance(method, params, request, carry[0]), carry[1] + 1
+
+    unfinished = lambda carry: ~jnp.all(carry[0].done) & (carry[1] < steps)
+    return lax.while_loop(unfinished, body, (progress, jnp.zeros((), jnp.int32)))[0]
 
 
 def generate(

@@ -70,15 +70,18 @@ def sums(params: Params, config: t5.Config, teacher: Teacher | None, batch: Batc
 
 
 def train_step(
-    settings: Train, config: t5.Config, static: tuple[str, float, float, t5.Config] | None
+    settings: Train, config: t5.Config, teacher: Teacher | None
 ) -> Callable[[State, Params, Batch], tuple[State, Sums]]:
-    """The jitted step (state donated); matmuls run in settings.dtype on a copy of the float32 weights."""
+    """The jitted step (state donated); matmuls run in settings.dtype on a copy of the float32 weights.
+
+    The teacher's weights are the step's second argument, so that they are no constant of the program.
+    """
     tx, dtype = optimiser(settings), jnp.dtype(settings.dtype)
 
     def objective(params: Params, teacher_params: Params, batch: Batch, key: Array) -> tuple[Array, Sums]:
         low = jax.tree.map(lambda x: x.astype(dtype), params)
         drop = t5.Dropout(settings.dropout, key) if settings.dropout else None
-        out = sums(low, config, _teacher(static, teacher_params), batch, drop)
+        out = sums(low, config, _with(teacher, teacher_params), batch, drop)
         return out.loss / jnp.maximum(out.count, 1), out
 
     def step(state: State, teacher_params: Params, batch: Batch) -> tuple[State, Sums]:
@@ -92,11 +95,8 @@ def train_step(
     return jax.jit(step, donate_argnums=0)
 
 
-def _teacher(static: tuple[str, float, float, t5.Config] | None, params: Params) -> Teacher | None:
-    if static is None:
-        return None
-    loss, nll_weight, temperature, config = static
-    return Teacher(params, config, loss, nll_weight, temperature)
+def _with(teacher: Teacher | None, params: Params) -> Teacher | None:
+    return None if teacher is None else teacher._replace(params=params)
 
 
 def evaluate(
@@ -117,12 +117,9 @@ def fit(settings: Train, config: t5.Config, task: Any, teacher: Teacher | None) 
     """
     out = Path(settings.out).absolute()
     out.mkdir(parents=True, exist_ok=True)
-    static = (
-        None if teacher is None else (teacher.loss, teacher.nll_weight, teacher.temperature, teacher.config)
-    )
     teacher_params = None if teacher is None else teacher.params
-    step = train_step(settings, config, static)
-    measure = jax.jit(lambda p, t, batch: sums(p, config, _teacher(static, t), batch, None))
+    step = train_step(settings, config, teacher)
+    measure = jax.jit(lambda p, t, batch: sums(p, config, _with(teacher, t), batch, None))
     lengths = (settings.data.input_length, settings.data.target_length)
     dev = list(epoch(task, "dev", lengths, settings.rows, None))
     options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)

@@ -160,3 +160,21 @@ def test_a_block_needs_a_draft(gamma):
 def test_models_of_different_widths_are_refused():
     with pytest.raises(ValueError, match="40 and 41"):
         Speculative(COUNT, Markov(41), RULES["v3"], 2)
+
+
+@WRONG
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_loop_run_in_parts_ends_as_one_run_whole(wrong, steps):
+    params, eos = counting(wrong), np.asarray([1, 6, 14])
+    request = laws.request([Setting(temperature=0.0)], 3, eos=eos, max_new=64)
+    prompts, lengths = jnp.zeros((3, 2), jnp.int32), jnp.full(3, 2)
+    progress = loop.start(SPECULATIVE, params, prompts, lengths, request, 20)
+    parts = 0
+    while not progress.done.all():
+        before = int(progress.ledger.steps.max())
+        progress = loop.run(SPECULATIVE, params, progress, request, steps)
+        taken = int(progress.ledger.steps.max()) - before
+        assert taken == steps or (progress.done.all() and 0 < taken < steps)
+        parts += 1
+    check(loop.finish(progress, request), eos, 4, wrong)
+    assert parts == -(-int(progress.ledger.steps.max()) // steps)
