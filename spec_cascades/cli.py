@@ -48,7 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, command, text in (
         ("evaluate", _evaluate, "one configuration to one record"),
         ("sweep", _sweep, "many decodings to records, resumable"),
-        ("train", _train, "train a model"),
+        ("train", _train, "train a T5"),
+        ("distill", _distill, "distil a drafter from a decoder-only target"),
     ):
         sub = commands.add_parser(name, help=text, description=f"{text}; {TARGETS}")
         sub.add_argument("config", metavar="CONFIG", help="a YAML file")
@@ -58,9 +59,25 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("records", metavar="RUN_DIR_OR_RECORDS", type=Path)
     sub.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: beside the records)")
     sub.set_defaults(command=_report)
+    _add_checkpoints(commands)
     sub = commands.add_parser("rules", help="the deferral rules and what their alpha means")
     sub.set_defaults(command=_rules)
     return parser
+
+
+def _add_checkpoints(commands: Any) -> None:
+    text = "a model's sizes, ids and tokenizer, and whether a second one may draft for it"
+    sub = commands.add_parser("inspect", help=text, description=text)
+    sub.add_argument("target", metavar="REF", help="embedded:, hf://, pypi:, kaggle://, gs:// or a path")
+    sub.add_argument("drafter", nargs="?", metavar="DRAFTER_REF")
+    sub.set_defaults(command=_inspect)
+    text = "rewrite a model, with its tokenizer, as a safetensors or Orbax folder"
+    sub = commands.add_parser("convert", help=text, description=text)
+    sub.add_argument("ref", metavar="REF")
+    sub.add_argument("out", metavar="OUT", type=Path, help="a folder that is not there yet, or empty")
+    sub.add_argument("--to", metavar="FORMAT", default="safetensors", help="safetensors (default) or orbax")
+    sub.add_argument("--dtype", help="bfloat16 or float32 (default: what loses nothing)")
+    sub.set_defaults(command=_convert)
 
 
 def _add_generate(commands: Any) -> None:
@@ -147,6 +164,12 @@ def _train(args: argparse.Namespace) -> None:
     train.run(args.config, args.overrides)
 
 
+def _distill(args: argparse.Namespace) -> None:
+    from spec_cascades import distill
+
+    print(distill.run(args.config, args.overrides))
+
+
 def _report(args: argparse.Namespace) -> None:
     from spec_cascades import report, runlog
 
@@ -155,6 +178,18 @@ def _report(args: argparse.Namespace) -> None:
     folder = args.out or (args.records if args.records.is_dir() else args.records.parent)
     for path in report.write(records, folder):
         print(path)
+
+
+def _inspect(args: argparse.Namespace) -> None:
+    from spec_cascades import inspecting
+
+    inspecting.show(args.target, args.drafter)
+
+
+def _convert(args: argparse.Namespace) -> None:
+    from spec_cascades.checkpoints.convert import convert
+
+    print(convert(args.ref, args.out, args.to, args.dtype))
 
 
 def _rules(args: argparse.Namespace) -> None:

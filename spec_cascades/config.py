@@ -44,11 +44,15 @@ def require(key: str, value: Any, fits: bool, bounds: str) -> None:
 
 @dataclass(frozen=True)
 class Models:
-    """References of the two models, by default the embedded pair; null for one that no point runs."""
+    """References of the two models, by default the embedded pair; null for one that no point runs.
+
+    chat: prompts are a user's turn in the target's own chat template.
+    """
 
     target: str | None = "embedded:en-de-target"
     drafter: str | None = "embedded:en-de-drafter"
     dtype: str = "bfloat16"
+    chat: bool = False
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)

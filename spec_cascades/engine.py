@@ -15,8 +15,9 @@ from spec_cascades.config import Decoding
 from spec_cascades.decode import loop
 from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
+from spec_cascades.models.widened import same_width
 from spec_cascades.probs import Sampling
-from spec_cascades.tokenizers import SentencePiece, check_compatible
+from spec_cascades.tokenizers import Tokenizer, check_compatible
 
 BUCKET = 32
 """Prompts are padded to a multiple of this many tokens, so that few shapes compile."""
@@ -49,13 +50,16 @@ class Batch(NamedTuple):
 class Engine:
     """A drafter and a target by reference (`checkpoints.load`), loaded when a method first needs them.
 
-    dtype: of the weights, "bfloat16" or "float32". Raises ValueError for unknown references, for models whose
-    tokenizers differ, and where a method needs a model that was not given.
+    dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in the chat template of
+    the target (or of a drafter without one). Raises ValueError for unknown references, for models
+    whose tokenizers differ, and where a method needs a model that was not given.
     """
 
-    def __init__(self, target: str | None, drafter: str | None, dtype: str = "bfloat16") -> None:
+    def __init__(
+        self, target: str | None, drafter: str | None, dtype: str = "bfloat16", chat: bool = False
+    ) -> None:
         self._refs = {"target": target, "drafter": drafter}
-        self._dtype = dtype
+        self._dtype, self._chat = dtype, chat
         self._loaded: dict[str, Loaded] = {}
         self._warm: set[tuple[loop.Method, int, int, int]] = set()
 
@@ -69,20 +73,28 @@ class Engine:
         return self._loaded[role]
 
     @cached_property
-    def tokenizer(self) -> SentencePiece:
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer of the models given; ValueError if they have none or differ."""
         found = [self.model(role) for role in ("drafter", "target") if self._refs[role] is not None]
         for loaded in found:
             if loaded.tokenizer is None:
-                raise ValueError(f"{loaded.ref} has no tokenizer: put its spiece.model beside the weights")
+                raise ValueError(
+                    f"{loaded.ref} has no tokenizer: put spiece.model or tokenizer.json beside the weights"
+                )
         check_compatible(found[0].tokenizer, found[-1].tokenizer)
         return found[0].tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """A prompt's ids as the models read it; ValueError for `chat` without a chat template."""
+        if self._chat:
+            text = self.tokenizer.chat([{"role": "user", "content": text}])
+        return self.tokenizer.encode(text)
 
     def method(self, decoding: Decoding) -> loop.Method:
         """The decoding method that a configuration names."""
         if decoding.method in ("target", "drafter"):
             return Autoregressive(self.model(decoding.method).lm, decoding.method)
-        drafter, target = self.model("drafter").lm, self.model("target").lm
+        drafter, target = same_width(self.model("drafter").lm, self.model("target").lm)
         return Speculative(drafter, target, rules.get(decoding.rule), decoding.gamma)
 
     def run(
@@ -94,7 +106,7 @@ class Engine:
         """
         method = self.method(decoding)
         params = {role: self.model(role).params for role in method.models}
-        tokens, lengths = self._pad([self.tokenizer.encode(text) for text in texts])
+        tokens, lengths = self._pad([self.encode(text) for text in texts])
         request = self._request(decoding, len(texts))
         call = _Call(method, params, tokens, lengths, request, decoding.max_new_tokens)
         shape, compile_seconds = (method, *tokens.shape, decoding.max_new_tokens), 0.0

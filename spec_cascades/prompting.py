@@ -1,7 +1,7 @@
 """Prompts to answers, batch by batch, with the figures of the run."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from spec_cascades.config import Generate
@@ -24,7 +24,7 @@ def load(config: Generate) -> Runner:
     """The engine that the configuration names (imports jax)."""
     from spec_cascades.engine import Engine
 
-    return Engine(config.models.target, config.models.drafter, config.models.dtype)
+    return Engine(**asdict(config.models))
 
 
 def run(config: Generate, prompts: list[str], engine: Runner, watch: Watch | None = None) -> Iterator[Batch]:

@@ -124,7 +124,7 @@ def _run_unit(engine: Runner, unit: Unit, examples: list[Example]) -> dict[str, 
 def _engine(sweep: Sweep) -> Runner:
     from spec_cascades.engine import Engine  # jax
 
-    return Engine(sweep.models.target, sweep.models.drafter, sweep.models.dtype)
+    return Engine(**asdict(sweep.models))
 
 
 def versions() -> dict[str, Any]:

@@ -34,7 +34,7 @@ class FakeEngine:
 
     delay = 0.0
 
-    def __init__(self, target: str | None, drafter: str | None, dtype: str) -> None:
+    def __init__(self, target: str | None, drafter: str | None, dtype: str, chat: bool = False) -> None:
         self.compiled: set[tuple] = set()
         self.asked: list[tuple[str, int]] = []
 

@@ -1,5 +1,6 @@
 """Tiny model pairs of every family, with right-padded prompts of different lengths."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import laws
 import pytest
 
-from spec_cascades.models import t5
+from spec_cascades.models import gemma, llama, t5
 
 
 class Model(NamedTuple):
@@ -42,10 +43,23 @@ def _t5():
     return Model(t5.T5(big), t5.T5(small), pair, *_prompts(40))
 
 
+def _decoder_only(module, lm, **sizes):
+    """A three-layer target and its own first layer as drafter, sharpened likewise."""
+    big = module.Config(vocab=40, embeddings=48, d_model=16, d_ff=32, layers=3, heads=4, head_dim=4, **sizes)
+    # Loud layers under a table as it is: the sum would else be the token just read, repeated.
+    sharp = lambda path, x: x * (1.0 if "scale" in str(path) or "embed" in str(path) else 2.5)
+    params = jax.tree_util.tree_map_with_path(sharp, module.init(jax.random.key(0), big))
+    small = {name: leaf for name, leaf in params.items() if not name.endswith(("_1", "_2"))}
+    pair = {"target": params, "drafter": small}
+    return Model(lm(big), lm(replace(big, layers=1)), pair, *_prompts(40))
+
+
 SLOW_T5 = ["markov", pytest.param("t5", marks=pytest.mark.slow)]
 """Families for tests whose T5 half costs much and is also covered elsewhere."""
 
 FAMILIES = {
     "markov": Model(laws.LM, laws.LM, laws.tables(), *_prompts(laws.VOCAB)),
     "t5": _t5(),
+    "llama": _decoder_only(llama, llama.Llama, kv_heads=2),
+    "gemma": _decoder_only(gemma, gemma.Gemma, kv_heads=1, generation=3, pattern=2, window=4, query_scalar=4),
 }

@@ -1,37 +1,84 @@
 """Hugging Face folders: config.json beside model.safetensors, or beside shards and their index."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from spec_cascades.checkpoints import families
-from spec_cascades.checkpoints.families.base import Family, Place
-from spec_cascades.checkpoints.tree import CheckpointError, Shapes, as_weight, check_exact, flatten, unflatten
+from spec_cascades.checkpoints.families.base import Family, Opened, Place, stored
+from spec_cascades.checkpoints.tree import (
+    CheckpointError,
+    Shapes,
+    blank,
+    check_exact,
+    check_floating,
+    flatten,
+    unflatten,
+)
 from spec_cascades.typing import Params
 
 SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+DTYPES = {"BF16": "bfloat16"}
+DTYPES |= {
+    f"{letter}{n}": f"{kind}{n}" for letter, kind in (("F", "float"), ("I", "int")) for n in (16, 32, 64)
+}
+DTYPES |= {"I8": "int8", "U8": "uint8"}
+"""The file's names of dtypes -> numpy's; others keep the file's name."""
 SHARD_BYTES = 5_000_000_000
+PART = 2**22
+"""Bytes read at a time, of float32."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The tensors of a folder: name -> file and shape; nothing is read before `read`."""
+    """The tensors of a folder: name -> file, shape and dtype; nothing is read before `read`.
+
+    stored: name -> the name in the file, where they differ.
+    """
 
     path: Path
     file_of: Mapping[str, Path]
     shapes: Shapes
+    dtypes: Mapping[str, str]
+    stored: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, in the file's own dtype."""
         with safe_open(self.file_of[name], "numpy") as file:
-            return file.get_tensor(name)
+            return file.get_tensor(self.stored.get(name, name))
+
+    def rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Rows of one tensor. The file is mapped anew, so that parts read before do not stay in memory."""
+        with safe_open(self.file_of[name], "numpy") as file:
+            return file.get_slice(self.stored.get(name, name))[start:stop]
+
+    def bytes_by_dtype(self) -> dict[str, int]:
+        """What the folder stores."""
+        return stored((self.dtypes[name], shape) for name, shape in self.shapes.items())
+
+    def renamed(self, canonical: Callable[[str], str | None]) -> "Folder":
+        """The same tensors under other names, without those that `canonical` maps to None.
+
+        Raises CheckpointError where two tensors would have one name.
+        """
+        own: dict[str, str] = {}
+        for name in self.shapes:
+            new = canonical(name)
+            if new in own:
+                raise CheckpointError(f"{self.path} holds {new} twice, as {own[new]} and as {name}")
+            if new is not None:
+                own[new] = name
+        pick = lambda table: {new: table[old] for new, old in own.items()}
+        return Folder(self.path, pick(self.file_of), pick(self.shapes), pick(self.dtypes), own)
 
 
 def open_folder(path: Path) -> Folder:
@@ -40,7 +87,7 @@ def open_folder(path: Path) -> Folder:
     Raises CheckpointError where there are no safetensors or the index names what is not there.
     """
     if (path / SINGLE).is_file():
-        claimed = {name: path / SINGLE for name in _shapes(path / SINGLE)}
+        claimed = {name: path / SINGLE for name in _header(path / SINGLE)}
     elif (path / INDEX).is_file():
         listed = _json(path / INDEX).get("weight_map", {})
         claimed = {name: path / Path(file).name for name, file in listed.items()}
@@ -48,13 +95,18 @@ def open_folder(path: Path) -> Folder:
         raise CheckpointError(
             f"{path} holds neither {SINGLE} nor {INDEX} (other formats, pickles above all, are not read)"
         )
-    held = {file: _shapes(file) for file in sorted(set(claimed.values()))}
+    held = {file: _header(file) for file in sorted(set(claimed.values()))}
     _check_index(path, claimed, held)
-    return Folder(path, claimed, {name: held[file][name] for name, file in claimed.items()})
+    shapes, dtypes = ({name: held[file][name][i] for name, file in claimed.items()} for i in (0, 1))
+    return Folder(path, claimed, shapes, dtypes)
 
 
-def _check_index(path: Path, claimed: Mapping[str, Path], held: Mapping[Path, Shapes]) -> None:
-    stray = [name for file, shapes in held.items() for name in shapes if claimed.get(name) != file]
+Header = Mapping[str, tuple[tuple[int, ...], str]]
+"""Tensor -> shape and dtype."""
+
+
+def _check_index(path: Path, claimed: Mapping[str, Path], held: Mapping[Path, Header]) -> None:
+    stray = [name for file, header in held.items() for name in header if claimed.get(name) != file]
     absent = [name for name, file in claimed.items() if name not in held[file]]
     if stray or absent:
         raise CheckpointError(
@@ -62,10 +114,11 @@ def _check_index(path: Path, claimed: Mapping[str, Path], held: Mapping[Path, Sh
         )
 
 
-def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
+def _header(file: Path) -> Header:
+    of = lambda part: (tuple(part.get_shape()), DTYPES.get(part.get_dtype(), part.get_dtype()))
     try:
         with safe_open(file, "numpy") as opened:
-            return {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}
+            return {name: of(opened.get_slice(name)) for name in opened.keys()}
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
 
@@ -86,14 +139,25 @@ def read(path: Path, dtype: str) -> tuple[Family, Any, Params]:
     Raises ValueError for a dtype or model type that is not supported, and CheckpointError unless the
     folder holds exactly the model's tensors.
     """
+    family = families.by_model_type(_json(path / CONFIG).get("model_type"))
+    family.check_dtype(dtype)
+    opened = open_model(path)
+    return family, opened.config, opened.read(dtype)
+
+
+def open_model(path: Path) -> Opened:
+    """What a Hugging Face folder holds, unread but for copies; raises CheckpointError as `read` does."""
     settings = _json(path / CONFIG)
     family = families.by_model_type(settings.get("model_type"))
-    family.check_dtype(dtype)
-    folder = open_folder(path)
+    folder = open_folder(path).renamed(family.canonical)
     config = family.read_config(settings, folder)
     places = family.places(config)
     check_exact(_expected(family, config, places), _without_copies(family, config, folder), str(path))
-    return family, config, unflatten(_leaves(folder, places, flatten(family.shapes_of(config)), dtype))
+    shapes = flatten(family.shapes_of(config))
+    for name in places:
+        check_floating(name, folder.dtypes[name])
+    held = stored((folder.dtypes[name], folder.shapes[name]) for name in places)
+    return Opened(family, config, held, lambda dtype: unflatten(_leaves(folder, places, shapes, dtype)))
 
 
 def _expected(family: Family, config: Any, places: Mapping[str, Place]) -> Shapes:
@@ -113,17 +177,27 @@ def _without_copies(family: Family, config: Any, folder: Folder) -> Shapes:
 
 
 def _leaves(folder: Folder, places: Mapping[str, Place], shapes: Shapes, dtype: str) -> dict[str, Any]:
-    """The parameters by path; a leaf that several tensors fill is put together in `dtype`."""
-    flat: dict[str, Any] = {}
+    """The parameters by path, every tensor read once, in parts, into its place and dtype."""
+    parts: dict[str, list[str]] = {}
     for name, place in places.items():
-        value = place.take(folder.read(name))
-        if not place.slot:
-            flat[place.path] = as_weight(name, value, dtype)
-            continue
-        if place.path not in flat:
-            flat[place.path] = np.empty(shapes[place.path], jnp.dtype(dtype))
-        flat[place.path][place.slot] = as_weight(name, value, dtype)
-    return {path: jnp.asarray(leaf) for path, leaf in flat.items()}
+        parts.setdefault(place.path, []).append(name)
+    flat = {}
+    for path, names in parts.items():
+        leaf = blank(shapes[path], dtype)
+        for name in names:
+            _fill(places[name].view(leaf), folder, name)
+        flat[path] = jax.device_put(leaf)
+    return flat
+
+
+def _fill(view: np.ndarray, folder: Folder, name: str) -> None:
+    """Reads a tensor into a view of its leaf, at most PART bytes at a time."""
+    rows, head = folder.shapes[name][0], view.shape[0]
+    step = max(1, PART * head // (view.size * 4))
+    for start in range(0, head, step):
+        stop = min(start + step, head)
+        part = folder.rows(name, start * rows // head, stop * rows // head)
+        view[start:stop] = part.reshape(view[start:stop].shape)
 
 
 def save(
@@ -140,38 +214,47 @@ def save(
     check_exact(
         flatten(family.shapes_of(config)), {name: leaf.shape for name, leaf in flat.items()}, "params"
     )
-    give = lambda p: p.give(np.asarray(flat[p.path])).astype(jnp.dtype(dtype), order="C")
-    tensors = {name: give(place) for name, place in family.places(config).items()}
+    places = family.places(config)
+    give = lambda name: _given(flat[places[name].path], places[name], dtype)
+    sizes = {name: _bytes(place.shape(flat[place.path].shape), dtype) for name, place in places.items()}
     path.mkdir(parents=True, exist_ok=True)
     settings = family.write_config(config) | {"dtype": dtype}
     (path / CONFIG).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
-    _write(path, tensors, shard_bytes)
+    _write(path, give, sizes, shard_bytes)
 
 
-def _write(path: Path, tensors: dict[str, np.ndarray], shard_bytes: int) -> None:
+def _given(leaf: Any, place: Place, dtype: str) -> np.ndarray:
+    return place.give(np.asarray(leaf)).astype(jnp.dtype(dtype), order="C")
+
+
+def _bytes(shape: tuple[int, ...], dtype: str) -> int:
+    return math.prod(shape) * jnp.dtype(dtype).itemsize
+
+
+def _write(path: Path, give: Callable[[str], np.ndarray], sizes: Mapping[str, int], shard_bytes: int) -> None:
     for old in [*path.glob("model*.safetensors"), path / INDEX]:
         old.unlink(missing_ok=True)
-    shards = _shards(tensors, shard_bytes)
+    shards = _shards(sizes, shard_bytes)
     names = [SINGLE] if len(shards) == 1 else [_shard_name(i, len(shards)) for i in range(len(shards))]
     for file, shard in zip(names, shards, strict=True):
         # transformers refuses a file that does not say which framework's layout it has.
-        save_file({name: tensors[name] for name in shard}, path / file, {"format": "pt"})
+        save_file({name: give(name) for name in shard}, path / file, {"format": "pt"})
+        (path / file).chmod(0o644)  # newer writers of the format leave it to its owner alone
     if len(shards) > 1:
         weight_map = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
-        total = sum(value.nbytes for value in tensors.values())
-        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map}
         (path / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", "utf-8")
 
 
-def _shards(tensors: Mapping[str, np.ndarray], shard_bytes: int) -> list[list[str]]:
+def _shards(sizes: Mapping[str, int], shard_bytes: int) -> list[list[str]]:
     shards: list[list[str]] = [[]]
-    size = 0
-    for name, value in tensors.items():
-        if shards[-1] and size + value.nbytes > shard_bytes:
+    full = 0
+    for name, size in sizes.items():
+        if shards[-1] and full + size > shard_bytes:
             shards.append([])
-            size = 0
+            full = 0
         shards[-1].append(name)
-        size += value.nbytes
+        full += size
     return shards
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spec_cascades.checkpoints import families
-from spec_cascades.checkpoints.families.base import Family
+from spec_cascades.checkpoints.families.base import Family, Opened, stored
 from spec_cascades.checkpoints.tree import CheckpointError, as_weight, check_exact, flatten, unflatten
 from spec_cascades.typing import Params
 
@@ -57,22 +57,35 @@ def bucket(url: str) -> Location:
     return Location({"driver": "gcs", "bucket": name, "path": f"{path.strip('/')}/"}, CHECKPOINT, url)
 
 
-def read(where: Location, dtype: str, family: Family = families.FAMILIES["t5"]) -> tuple[Family, Any, Params]:
+def read(where: Location, dtype: str) -> tuple[Family, Any, Params]:
     """Family, Config (inferred from the shapes) and parameters of a T5X checkpoint, leaf by leaf in `dtype`.
 
     Raises ValueError for a dtype that is not supported and CheckpointError unless the checkpoint holds
     exactly the model's tensors.
     """
-    family.check_dtype(dtype)
+    families.FAMILIES["t5"].check_dtype(dtype)
+    opened = open_model(where)
+    return opened.family, opened.config, opened.read(dtype)
+
+
+def open_model(where: Location, family: Family = families.FAMILIES["t5"]) -> Opened:
+    """What a T5X checkpoint holds, its arrays unread; raises CheckpointError as `read` does."""
     sources = _open_all(where, flatten(_target(_restore(where), where)))
     leaves = {name: _joined(name, source) for name, source in _unstacked(sources, where).items()}
     shapes = {name: leaf.shape for name, leaf in leaves.items()}
     config = family.infer(shapes)
     check_exact(flatten(family.shapes_of(config)), shapes, where.name)
-    return family, config, unflatten({name: leaf.read(dtype) for name, leaf in leaves.items()})
+    read_all = lambda dtype: unflatten({name: leaf.read(dtype) for name, leaf in leaves.items()})
+    return Opened(family, config, stored(_held(leaf) for leaf in leaves.values()), read_all)
 
 
-def _context() -> Any:
+def _held(leaf: Leaf) -> tuple[str, tuple[int, ...]]:
+    dtype = leaf.source.dtype
+    return str(getattr(dtype, "numpy_dtype", dtype)), leaf.shape
+
+
+def context() -> Any:
+    """How tensorstore talks to buckets: it gives up after seconds."""
     import tensorstore as ts
 
     # The default of 32 retries keeps a machine without network waiting for many minutes.
@@ -83,7 +96,7 @@ def _bytes(where: Location) -> bytes:
     import tensorstore as ts
 
     try:
-        found = ts.KvStore.open(where.folder, context=_context()).result().read(where.file).result()
+        found = ts.KvStore.open(where.folder, context=context()).result().read(where.file).result()
     except ValueError as error:
         raise Unreachable(f"{where.name} cannot be read: {error}") from error
     if found.state != "value":
@@ -142,9 +155,9 @@ def _path_of(spec: dict[str, Any]) -> str:
 
 
 def _open_all(where: Location, flat: dict[str, Any]) -> dict[str, Any]:
-    context = _context() if any(isinstance(value, _Spec) for value in flat.values()) else None
+    buckets = context() if any(isinstance(value, _Spec) for value in flat.values()) else None
     pending = {
-        name: _open(where, value.path, context) for name, value in flat.items() if isinstance(value, _Spec)
+        name: _open(where, value.path, buckets) for name, value in flat.items() if isinstance(value, _Spec)
     }
     sources = {name: np.asarray(value) for name, value in flat.items() if name not in pending}
     absent = []

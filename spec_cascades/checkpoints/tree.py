@@ -1,5 +1,6 @@
 """Parameter trees as flat `a/b/c` tables, and the one strict comparison every format uses."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 SHOWN = 20
 """Names listed per kind of fault; a wrong file would otherwise print hundreds."""
+
+
+ALIGNMENT = 64
+FLOATING = ("float64", "float32", "float16", "bfloat16")
 
 
 class CheckpointError(ValueError):
@@ -58,11 +63,22 @@ def check_exact(expected: Shapes, found: Shapes, where: str) -> None:
 
 def as_weight(name: str, value: np.ndarray, dtype: str) -> jnp.ndarray:
     """A device array of `value` in `dtype`; CheckpointError for integers, which would need a scale."""
-    if not jnp.issubdtype(value.dtype, jnp.floating):
-        raise CheckpointError(
-            f"{name} is {value.dtype}, expected floating point (quantised files are not read)"
-        )
+    check_floating(name, value.dtype)
     return jnp.asarray(value.astype(jnp.dtype(dtype), order="C"))
+
+
+def blank(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """An array to be filled, at an address that lets a CPU's jax.device_put take it over without a copy."""
+    size = math.prod(shape) * jnp.dtype(dtype).itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(jnp.dtype(dtype)).reshape(shape)
+
+
+def check_floating(name: str, dtype: Any) -> None:
+    """Raises CheckpointError for integers, which would need a scale."""
+    if str(dtype) not in FLOATING:
+        raise CheckpointError(f"{name} is {dtype}, expected floating point (quantised files are not read)")
 
 
 def _some(names: list[str]) -> str:

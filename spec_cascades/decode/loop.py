@@ -13,7 +13,6 @@ from spec_cascades.probs import Sampling
 from spec_cascades.typing import Array, Bool, Float, Int, Params, UInt32
 from spec_cascades.verify import Noise
 
-
 FOREVER = 2**31 - 1
 
 

@@ -19,7 +19,7 @@ from spec_cascades.verify import Noise, verify
 class Speculative:
     """gamma drafts a block, verified exactly for `rule`'s pi. Rule `lossless` is speculative decoding.
 
-    Raises ValueError for gamma < 1 or models whose logits differ in width.
+    Raises ValueError for gamma < 1 or models whose logits differ in width (`models.widened.same_width`).
     """
 
     drafter: LM

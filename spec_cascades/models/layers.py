@@ -1,6 +1,7 @@
-"""What every attention family shares: a linear map, an RMS norm, attention over given keys."""
+"""What every attention family shares: linear maps, tables, an RMS norm, attention over given keys."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,36 +35,51 @@ def linear(x: Float[Array, "... i"], kernel: Float[Array, "i o"]) -> Float[Array
     On a CPU a bf16 product of a single row misses the fast path (three times the cost of two rows on
     the machine of docs/log.md), so one row travels as two. Other backends never see the second row.
     """
+    return _rowwise(x, kernel, 0)
+
+
+def scores(x: Float[Array, "... m"], table: Float[Array, "v m"]) -> Float[Array, "... v"]:
+    """x @ table.T as `linear` computes it; XLA for CPU would widen all of a bf16 `table.T` and store it."""
+    return _rowwise(x, table, 1)
+
+
+def _rowwise(x: Float[Array, "... i"], weights: Float[Array, "_ _"], axis: int) -> Float[Array, "... o"]:
     rows = x.reshape(-1, x.shape[-1])
-    lone = rows.shape[0] == 1 and kernel.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
-    y = _product(jnp.concatenate([rows, rows]) if lone else rows, kernel)
-    return y[: rows.shape[0]].reshape(*x.shape[:-1], kernel.shape[-1])
+    lone = rows.shape[0] == 1 and weights.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
+    y = _product(jnp.concatenate([rows, rows]) if lone else rows, weights, axis)
+    return y[: rows.shape[0]].reshape(*x.shape[:-1], weights.shape[1 - axis])
 
 
-@jax.custom_vjp
-def _product(x: Float[Array, "m i"], kernel: Float[Array, "i o"]) -> Float[Array, "m o"]:
-    return lax.dot(x.astype(kernel.dtype), kernel, preferred_element_type=jnp.float32)
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _product(x: Float[Array, "r i"], weights: Float[Array, "_ _"], axis: int) -> Float[Array, "r o"]:
+    """Rows of x times weights, whose `axis` is x's."""
+    return _contract(x, weights, 1, axis, weights.dtype)
 
 
-def _product_fwd(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _product(x, kernel), (x, kernel)
+def _contract(a: Array, b: Array, of_a: int, of_b: int, dtype: Any) -> Array:
+    dims = (((of_a,), (of_b,)), ((), ()))
+    return lax.dot_general(a.astype(dtype), b.astype(dtype), dims, preferred_element_type=jnp.float32)
 
 
-def _product_bwd(saved: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
-    x, kernel = saved
-    dx = lax.dot_general(
-        g.astype(kernel.dtype), kernel, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-    )
-    dk = lax.dot_general(
-        x.astype(kernel.dtype),
-        g.astype(kernel.dtype),
-        (((0,), (0,)), ((), ())),
-        preferred_element_type=jnp.float32,
-    )
-    return dx.astype(x.dtype), dk.astype(kernel.dtype)
+def _product_fwd(x: Array, weights: Array, axis: int) -> tuple[Array, tuple[Array, Array]]:
+    return _product(x, weights, axis), (x, weights)
+
+
+def _product_bwd(axis: int, saved: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
+    x, weights = saved
+    dx = _contract(g, weights, 1, 1 - axis, weights.dtype)
+    dw = _contract(*((x, g) if axis == 0 else (g, x)), 0, 0, weights.dtype)
+    return dx.astype(x.dtype), dw.astype(weights.dtype)
 
 
 _product.defvjp(_product_fwd, _product_bwd)
+
+
+def look_up(table: Float[Array, "v m"], ids: Int[Array, "b t"]) -> Float[Array, "b t m"]:
+    """The table's rows of the ids, float32."""
+    # The barrier ties the table to the step: XLA for CPU would else widen all of a bf16 table before a loop.
+    table, ids = lax.optimization_barrier((table, ids))
+    return table[ids].astype(jnp.float32)
 
 
 def rms_norm(x: Float[Array, "... m"], scale: Float[Array, " m"], epsilon: float) -> Float[Array, "... m"]:

@@ -1,8 +1,8 @@
-"""SmolLM2, Llama 3, TinyLlama and the many models of their shape: decoder-only, in blocks against a per-row cache.
+"""SmolLM2, Llama 3, TinyLlama and the many models of their shape, in blocks against a per-row cache.
 
-Touvron et al., 2023; Grattafiori et al., 2024. Grouped queries, rotary positions, RMS norms, a gated SiLU
-feed-forward and no bias. Kernels are [in, out] with the heads joined; the residual stream, norms, rotations and
-softmaxes are float32 whatever the weights are.
+Touvron et al., 2023; Grattafiori et al., 2024. Decoder-only, grouped queries, rotary positions, RMS norms, a
+gated SiLU feed-forward, no bias. Kernels are [in, out] with the heads joined; the residual stream, norms,
+rotations and softmaxes are float32 whatever the weights are.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
-from spec_cascades.models.layers import HIDDEN, attend, linear, rms_norm, rotate
+from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores
 from spec_cascades.typing import Array, Float, Int, Params, PRNGKeyArray
 
 
@@ -50,7 +50,7 @@ class Config:
     """Sizes of one model; `embeddings` rows of the table may exceed `vocab`, the ids its tokenizer knows.
 
     theta: the longest rotary wave is about 2 pi theta tokens; scaling: None, `Linear` or `Llama3`;
-    bos, eos, pad: special ids as the checkpoint states them (eos may be several), which the model itself ignores.
+    bos, eos, pad: special ids as the checkpoint states them (eos may be several); no layer reads them.
     """
 
     vocab: int = 49_152
@@ -81,9 +81,9 @@ class Config:
 def _presets() -> dict[str, Config]:
     smol = Config(theta=100_000.0, bos=1, eos=(2,), pad=2)
     ids = dict(vocab=128_256, embeddings=128_256, bos=128_000, eos=(128_001, 128_008, 128_009))
-    three = Config(**ids, kv_heads=8, head_dim=128, theta=500_000.0, tied=False)
+    three = Config(**ids, heads=32, kv_heads=8, head_dim=128, theta=500_000.0, tied=False)
     small = replace(three, scaling=Llama3(32.0), tied=True)
-    eight = replace(three, d_model=4096, d_ff=14_336, layers=32, heads=32)
+    eight = replace(three, d_model=4096, d_ff=14_336, layers=32)
     seventy = replace(three, d_model=8192, d_ff=28_672, layers=80, heads=64)
     stretched = Llama3(8.0)
     return {
@@ -92,7 +92,7 @@ def _presets() -> dict[str, Config]:
         "smollm2-1.7b": replace(
             smol, d_model=2048, d_ff=8192, layers=24, heads=32, kv_heads=32, theta=130_000.0
         ),
-        "llama-3.2-1b": replace(small, d_model=2048, d_ff=8192, layers=16, heads=32, head_dim=64),
+        "llama-3.2-1b": replace(small, d_model=2048, d_ff=8192, layers=16, head_dim=64),
         "llama-3.2-3b": replace(small, d_model=3072, d_ff=8192, layers=28, heads=24),
         "llama-3-8b": eight,
         "llama-3-70b": seventy,
@@ -151,17 +151,6 @@ def init(key: PRNGKeyArray, config: Config, dtype: Any = jnp.float32) -> Params:
     return jax.tree.unflatten(tree, [draw(k, *leaf) for k, leaf in zip(keys, leaves, strict=True)])
 
 
-def serving(params: Params, config: Config) -> Params:
-    """The parameters as decoding wants them: on a CPU a tied bf16 table is also kept transposed, as a kernel.
-
-    A product with `table.T` makes XLA for CPU keep a float32 copy of the table: twice the bytes a call.
-    """
-    table = params["embedder"]["embedding"]
-    if not (config.tied and table.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"):
-        return params
-    return params | {"logits_dense": {"kernel": jnp.array(table.T)}}
-
-
 # ------------------------------------------------------------------------------------------------------------
 # Blocks
 
@@ -189,15 +178,11 @@ def _layer(w: Params, config: Config, x: Array, positions: Array, own: Any, bias
     return x + linear(jax.nn.silu(linear(h, m["gate"])) * linear(h, m["up"]), m["down"])
 
 
-def _embed(params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t m"]:
-    return params["embedder"]["embedding"][tokens].astype(jnp.float32)
-
-
 def _logits(params: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b t v"]:
     """Scores over the table's rows, those beyond the tokenizer's ids at -inf (never emitted)."""
     head = params.get("logits_dense")
-    kernel = params["embedder"]["embedding"].T if head is None else head["kernel"]
-    y = linear(rms_norm(x, params["final_norm"]["scale"], config.epsilon), kernel)
+    h = rms_norm(x, params["final_norm"]["scale"], config.epsilon)
+    y = scores(h, params["embedder"]["embedding"]) if head is None else linear(h, head["kernel"])
     return jnp.where(jnp.arange(config.embeddings) < config.vocab, y, -jnp.inf)
 
 
@@ -213,7 +198,7 @@ def forward(
     at = jnp.arange(t)[None]
     seen = (segments[:, :, None] == segments[:, None, :]) & kv.visible(jnp.zeros(1, jnp.int32), t, t)
     bias = jnp.where(seen, 0.0, HIDDEN)[:, None]
-    x = _embed(params, tokens)
+    x = look_up(params["embedder"]["embedding"], tokens)
     for i in range(config.layers):
         w = params[f"layers_{i}"]
         dtype = w["mlp"]["down"]["kernel"].dtype
@@ -244,8 +229,8 @@ class Llama:
         return 2 * (c.layers * layer + c.d_model * c.embeddings)
 
     def serving(self, params: Params) -> Params:
-        """See `serving`."""
-        return serving(params, self.config)
+        """The parameters as decoding wants them, which is as they are."""
+        return params
 
     def prefill(
         self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
@@ -254,7 +239,7 @@ class Llama:
         c, (b, s) = self.config, tokens.shape
         at = jnp.broadcast_to(jnp.arange(s), (b, s))
         bias = jnp.where(kv.visible(jnp.zeros(1, jnp.int32), s, s), 0.0, HIDDEN)[:, None]
-        x, layers = _embed(params, tokens), []
+        x, layers = look_up(params["embedder"]["embedding"], tokens), []
 
         # A prompt sees itself alone, so that the slots for what follows cost nothing here.
         def own(k: Array, v: Array) -> tuple[Array, Array]:
@@ -275,7 +260,7 @@ class Llama:
         at = cache.length[:, None] + jnp.arange(t)
         seen = kv.visible(cache.length, t, cache.layers[0][0].shape[2])
         bias = jnp.where(seen, 0.0, HIDDEN)[:, None]
-        x, layers = _embed(params, tokens), []
+        x, layers = look_up(params["embedder"]["embedding"], tokens), []
         for i in range(c.layers):
 
             def own(k: Array, v: Array, i: int = i) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
-from spec_cascades.models.layers import HIDDEN, Dropout, attend, drop_out, linear, rms_norm
+from spec_cascades.models.layers import HIDDEN, Dropout, attend, drop_out, linear, look_up, rms_norm, scores
 from spec_cascades.typing import Array, Bool, Float, Int, Params, PRNGKeyArray
 
 
@@ -143,17 +143,6 @@ def shapes_of(config: Config) -> dict[str, Any]:
     }
 
 
-def serving(params: Params, config: Config) -> Params:
-    """The parameters as decoding wants them: on a CPU a tied bf16 table is also kept transposed, as a kernel.
-
-    A product with `table.T` makes XLA for CPU keep a float32 copy of the table: twice the bytes a call.
-    """
-    table = params["token_embedder"]["embedding"]
-    if not (config.tied and table.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"):
-        return params
-    return params | {"decoder": params["decoder"] | {"logits_dense": {"kernel": jnp.array(table.T)}}}
-
-
 # ------------------------------------------------------------------------------------------------------------
 # Blocks
 
@@ -192,14 +181,15 @@ def _mlp(w: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b
 
 
 def _embed(params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t m"]:
-    return params["token_embedder"]["embedding"][tokens].astype(jnp.float32)
+    return look_up(params["token_embedder"]["embedding"], tokens)
 
 
 def _logits(params: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b t v"]:
     """Scores over the table's rows, those beyond the tokenizer's ids at -inf (never emitted)."""
-    head = params["decoder"].get("logits_dense")
-    kernel = params["token_embedder"]["embedding"].T if head is None else head["kernel"]
-    y = linear(x * config.d_model**-0.5 if config.tied else x, kernel)
+    if config.tied:
+        y = scores(x * config.d_model**-0.5, params["token_embedder"]["embedding"])
+    else:
+        y = linear(x, params["decoder"]["logits_dense"]["kernel"])
     return jnp.where(jnp.arange(config.embeddings) < config.vocab, y, -jnp.inf)
 
 
@@ -343,8 +333,8 @@ class T5:
         return 2 * (c.decoder_layers * layer + c.d_model * c.embeddings)
 
     def serving(self, params: Params) -> Params:
-        """See `serving`."""
-        return serving(params, self.config)
+        """The parameters as decoding wants them: as they are."""
+        return params
 
     def prefill(
         self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int

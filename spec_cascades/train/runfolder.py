@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from spec_cascades.config import ConfigError, load
-from spec_cascades.train.settings import Train
 
 CONFIG = "config.yaml"
 FREE = ("out", "eval_every", "save_every")
 """What a resumed run may change: the folder's name and the pace of reports and checkpoints."""
 
 
-def claim(settings: Train) -> None:
-    """Writes the settings to out/config.yaml, once they agree with those of the checkpoints there.
+def claim(settings: Any) -> None:
+    """Writes the settings (`Train`, `Distill`) to out/config.yaml, which must be those of its checkpoints.
 
     Raises ConfigError that names every differing key. Checkpoints without a config.yaml are accepted.
     """
@@ -24,7 +23,7 @@ def claim(settings: Train) -> None:
 
     out = Path(settings.out)
     if has_checkpoint(out) and (out / CONFIG).is_file():
-        changed = _differences(load(Train, out / CONFIG), settings)
+        changed = _differences(load(type(settings), out / CONFIG), settings)
         if changed:
             raise ConfigError(
                 f"the checkpoints in {out} were made with other settings: {'; '.join(changed)}. "
@@ -41,7 +40,7 @@ def has_checkpoint(out: Path) -> bool:
     return any(p.name.isdecimal() for p in (out / "checkpoints").glob("*"))
 
 
-def _differences(old: Train, new: Train) -> list[str]:
+def _differences(old: Any, new: Any) -> list[str]:
     """'dropout was 0.1 and is 0.2' for each key that a resume must not change."""
     free = {key: getattr(new, key) for key in FREE}
     before, after = dict(_flat(asdict(replace(old, **free)))), dict(_flat(asdict(new)))

@@ -182,7 +182,7 @@ def test_decoder_layers_default_to_the_encoders(gated, gated_folder):
 
 
 @pytest.mark.parametrize(("key", "value", "match"), [
-    ("model_type", "llama", "'llama' is not one of"),
+    ("model_type", "mamba", "'mamba' is not one of"),
     ("feed_forward_proj", "gelu", "'gelu' is not one of"),
     ("d_kv", None, "config.json lacks d_kv"),
 ])  # fmt: skip

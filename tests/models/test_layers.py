@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spec_cascades.models.layers import HIDDEN, attend, linear, rms_norm
+from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, scores
 
 
 def normal(seed, *shape):
@@ -48,6 +48,31 @@ def test_gradients_keep_the_dtypes_of_what_they_belong_to(rows):
     exact = jax.grad(lambda x, k: jnp.sum(jnp.sin(x @ k)), (0, 1))(x, wide)
     np.testing.assert_allclose(dx, exact[0], atol=0.1)
     np.testing.assert_allclose(np.asarray(dk, np.float32), exact[1], atol=0.1)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_scores_are_linear_by_the_transposed_table(rows, dtype):
+    x, table = normal(0, rows, 33), normal(1, 17, 33).astype(dtype)
+    np.testing.assert_allclose(scores(x, table), linear(x, table.T), rtol=1e-6, atol=1e-6)
+    slopes = [
+        jax.grad(lambda x, w, f=f: jnp.sum(jnp.sin(f(x, w))), (0, 1))(x, table)
+        for f in (scores, lambda x, w: linear(x, w.T))
+    ]
+    for a, b in zip(*slopes, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_look_up_is_indexing_with_its_gradient(dtype):
+    table, ids = normal(0, 11, 6).astype(dtype), jnp.array([[3, 3, 0], [10, 1, 3]])
+    got = look_up(table, ids)
+    assert got.dtype == jnp.float32
+    np.testing.assert_array_equal(got, np.asarray(table.astype(jnp.float32))[np.asarray(ids)])
+    ours = jax.grad(lambda w: jnp.sum(jnp.sin(look_up(w, ids))))(table)
+    plain = jax.grad(lambda w: jnp.sum(jnp.sin(w[ids].astype(jnp.float32))))(table)
+    np.testing.assert_array_equal(np.asarray(ours, np.float32), np.asarray(plain, np.float32))
 
 
 @pytest.fixture

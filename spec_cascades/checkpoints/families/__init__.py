@@ -1,9 +1,13 @@
 """What a checkpoint format must know of a model family: one file a family, one line in `FAMILIES`."""
 
-from spec_cascades.checkpoints.families import t5
+from spec_cascades.checkpoints.families import gemma, llama, t5
 from spec_cascades.checkpoints.families.base import Family
 
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (t5.FAMILY,)}
+FAMILIES: dict[str, Family] = {
+    model_type: family
+    for family in (t5.FAMILY, gemma.FAMILY, llama.FAMILY)
+    for model_type in (family.model_type, *family.other_types)
+}
 
 
 def by_model_type(model_type: object) -> Family:

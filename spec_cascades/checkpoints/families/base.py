@@ -1,9 +1,11 @@
 """The record a family fills in so that every format can read and write it."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
 from spec_cascades.checkpoints.tree import Shapes
@@ -42,10 +44,13 @@ class Place(NamedTuple):
         value = tensor if self.split is None else tensor.reshape(self.split)
         return value if self.axes is None else value.transpose(self.axes)
 
+    def view(self, leaf: np.ndarray) -> np.ndarray:
+        """(A slot of) our leaf with the axes of the file's tensor, heads apart: writing to it fills ours."""
+        return leaf[self.slot] if self.axes is None else leaf[self.slot].transpose(np.argsort(self.axes))
+
     def give(self, leaf: np.ndarray) -> np.ndarray:
         """Our leaf as the file's tensor: the inverse of `take`."""
-        value = leaf[self.slot]
-        value = value if self.axes is None else value.transpose(np.argsort(self.axes))
+        value = self.view(leaf)
         return value if self.joined is None else value.reshape(self.joined)
 
 
@@ -64,7 +69,8 @@ class Family:
     there provided they equal another; never_used: tensors that published files hold and no model reads;
     shapes_of: Config -> tree of shapes; infer: flat T5X shapes -> Config; lm: Config -> LM;
     with_vocab: the Config for a tokenizer of so many ids; usual_vocab: rows of the table -> ids in use,
-    for a model that comes without tokenizer.
+    for a model that comes without tokenizer; other_types: further `model_type`s that read_config knows;
+    canonical: a tensor's name in the file -> its name in `places`, None where it is none of ours.
     """
 
     model_type: str
@@ -80,3 +86,25 @@ class Family:
     lm: Callable[[Any], Any]
     with_vocab: Callable[[Any, int], Any]
     usual_vocab: Callable[[int], int]
+    other_types: tuple[str, ...] = ()
+    canonical: Callable[[str], str | None] = lambda name: name
+
+
+class Opened(NamedTuple):
+    """A checkpoint of which the headers are read: what it is, what it stores, how to read the rest.
+
+    stored: name of a dtype, as the file has it, -> bytes of it; read: dtype -> the parameters in it.
+    """
+
+    family: Family
+    config: Any
+    stored: Mapping[str, int]
+    read: Callable[[str], Any]
+
+
+def stored(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, int]:
+    """Bytes by dtype of tensors given as (dtype, shape)."""
+    found: dict[str, int] = {}
+    for dtype, shape in tensors:
+        found[dtype] = found.get(dtype, 0) + math.prod(shape) * jnp.dtype(dtype).itemsize
+    return found

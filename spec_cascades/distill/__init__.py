@@ -1,0 +1,59 @@
+"""`spec-cascades distill CONFIG`: a drafter for a decoder-only target; see `settings.Distill`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spec_cascades.distill.settings import Distill
+
+__all__ = ["run"]
+
+
+def run(config_path: str | Path, overrides: Sequence[str] = ()) -> str:
+    """Distils as the YAML at `config_path` (with key=value overrides) says; returns the exported folder.
+
+    Three stages, each resumed where a kill left it: the target answers the prompts that have no answer, the
+    target labels all texts, the student trains on the labels. Raises ValueError where the config is wrong or
+    differs from that of the run in `out`.
+    """
+    from spec_cascades import config as configs
+    from spec_cascades.distill.settings import Distill
+    from spec_cascades.train import runfolder
+
+    settings = configs.load(Distill, config_path, tuple(overrides))
+    runfolder.claim(settings)
+    return str(_distill(settings))
+
+
+def _distill(settings: "Distill") -> Path:
+    import jax
+    import numpy as np
+
+    from spec_cascades import checkpoints
+    from spec_cascades.checkpoints import drafter
+    from spec_cascades.distill import corpus, labels, loop, student
+    from spec_cascades.engine import Engine
+
+    engine = Engine(settings.target, None, settings.dtype, chat=True)
+    examples = {key: corpus.examples(settings, key, engine) for key in ("sources", "dev")}
+    del engine  # its weights are in the layout of decoding
+    loaded = checkpoints.load(settings.target, settings.dtype)
+    kind = student.kind_of(loaded.config)
+    parts = {}
+    for key, some in examples.items():
+        rows = corpus.pack(some, settings.length, settings.seed)
+        folder = Path(settings.out) / "labels" / key
+        parts[key] = labels.label(kind.forward, loaded.params, loaded.config, rows, settings.top, folder)
+    ids = None
+    if settings.drafter.vocabulary is not None:
+        count = min(settings.drafter.vocabulary, loaded.config.vocab)
+        ids = labels.frequent(parts["sources"], count, loaded.config.vocab)
+    small = student.config_of(loaded.config, settings.drafter, ids)
+    place = student.places_of(loaded.config, ids)
+    setup = loop.Setup(small, student.frozen(loaded.params, loaded.config, ids), place)
+    begin = student.trunk(loaded.params, loaded.config, settings.drafter, jax.random.key(settings.seed))
+    trained = loop.fit(settings, setup, begin, parts["sources"], parts["dev"])
+    export = Path(settings.out) / "export"
+    drafter.save(export, settings.target, settings.drafter, trained, None if ids is None else np.asarray(ids))
+    return export

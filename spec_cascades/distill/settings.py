@@ -1,0 +1,114 @@
+"""The schema of `spec-cascades distill`: target, texts, drafter, optimiser. No jax here."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from spec_cascades.config import DTYPES, ConfigError, build, choose, require
+
+DIVERGENCES = ("kl", "reverse_kl", "tv")
+TRUNKS = ("first", "own")
+
+
+@dataclass(frozen=True)
+class Source:
+    """JSON lines of prompts; `prompt` and `answer` name keys (of a list the first entry counts).
+
+    answer None: the target answers the prompts itself (on-policy text). every, offset: lines offset,
+    offset + every, ... are taken, so that one file may serve training and evaluation; limit: at most so many.
+    """
+
+    path: str
+    prompt: str = "input"
+    answer: str | None = None
+    limit: int | None = None
+    every: int = 1
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        require("limit", self.limit, self.limit is None or self.limit >= 1, "1 or more, or null")
+        require("every", self.every, self.every >= 1, "1 or more")
+        require("offset", self.offset, 0 <= self.offset < self.every, f"in [0, every), every {self.every}")
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """The drafter's trunk and vocabulary; table and tokenizer are the target's.
+
+    trunk: first (the target's first `layers` layers, fine-tuned) or own (as many random ones); d_ff: of an
+    own trunk, None for the target's; vocabulary: how many ids it can propose, the most frequent ones (q = 0
+    elsewhere), or None for all.
+    """
+
+    layers: int = 2
+    trunk: str = "first"
+    d_ff: int | None = None
+    vocabulary: int | None = 16_384
+
+    def __post_init__(self) -> None:
+        require("layers", self.layers, self.layers >= 1, "1 or more")
+        choose("trunk", self.trunk, TRUNKS)
+        own = self.trunk == "own"
+        require(
+            "d_ff", self.d_ff, self.d_ff is None or (own and self.d_ff >= 1), "null, or 1 or more (own trunk)"
+        )
+        require(
+            "vocabulary",
+            self.vocabulary,
+            self.vocabulary is None or self.vocabulary >= 2,
+            "2 or more, or null",
+        )
+
+
+@dataclass(frozen=True)
+class Distill:
+    """One distillation; lengths in tokens, rows a batch, steps of the optimiser.
+
+    sources, dev: lists of `Source`; temperature, max_new_tokens, batch_size: of the target's own answers;
+    length: of a packed row; top: how many of the target's likeliest tokens a label keeps, the rest being one
+    bucket; loss: kl (forward), reverse_kl or tv. Raises ConfigError for a value out of range.
+    """
+
+    out: str
+    target: str
+    sources: list[dict[str, Any]]
+    dev: list[dict[str, Any]]
+    drafter: Drafter = field(default_factory=Drafter)
+    temperature: float = 0.0
+    max_new_tokens: int = 128
+    batch_size: int = 32
+    length: int = 256
+    top: int = 16
+    loss: str = "kl"
+    steps: int = 1000
+    rows: int = 16
+    peak_lr: float = 1e-3
+    final_lr: float = 1e-5
+    warmup: int = 50
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    dtype: str = "bfloat16"
+    seed: int = 0
+    eval_every: int = 50
+    save_every: int = 50
+
+    def __post_init__(self) -> None:
+        for key in ("steps", "rows", "eval_every", "save_every", "max_new_tokens", "batch_size", "top"):
+            require(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
+        require("length", self.length, self.length >= 8, "8 or more")
+        require("warmup", self.warmup, 0 <= self.warmup < self.steps, f"in [0, steps), steps {self.steps}")
+        require("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or a positive number")
+        for key in ("peak_lr", "clip"):
+            require(key, getattr(self, key), 0 < getattr(self, key) < math.inf, "a positive number")
+        for key in ("final_lr", "weight_decay"):
+            require(key, getattr(self, key), 0 <= getattr(self, key) < math.inf, "0 or a positive number")
+        choose("loss", self.loss, DIVERGENCES)
+        choose("dtype", self.dtype, DTYPES)
+        require("seed", self.seed, 0 <= self.seed < 2**32, "in [0, 2^32)")
+        for key in ("sources", "dev"):
+            if not self.texts(key):
+                raise ConfigError(f"{key}: give at least one source")
+
+    def texts(self, key: str) -> list[Source]:
+        """The sources under "sources" or "dev"."""
+        return [build(Source, raw, f"{key}[{i}].") for i, raw in enumerate(getattr(self, key))]
