@@ -36,9 +36,23 @@ def quickstart() -> str:
     return f"{lines}\n\n{plot}\n\n{table.markdown(records)}"
 
 
+SPEED = {"speed": "the everyday texts", "speed_joined": "four sentences of Tatoeba's test set"}
+
+
 def speed() -> str:
-    """The tables of the speed sweep."""
-    return table.markdown(read(RECORDS / "speed" / "records.jsonl"))
+    """What the speed sweeps show, a line each."""
+    lines = []
+    for name, title in SPEED.items():
+        records = read(RECORDS / name / "records.jsonl")
+        length = next(r["answer_tokens"] for r in records if r["decoding"]["method"] == "target")
+        lines.append(f"* {title} ({length:.0f} tokens an answer). {summary.lines(records)[0]}")
+    return "\n".join(lines)
+
+
+def speed_tables() -> str:
+    """The tables of the speed sweeps."""
+    tables = {title: table.markdown(read(RECORDS / name / "records.jsonl")) for name, title in SPEED.items()}
+    return "\n".join(f"## {title[0].upper()}{title[1:]}\n\n{text}" for title, text in tables.items())
 
 
 def scores() -> str:
@@ -53,6 +67,7 @@ def scores() -> str:
 
 BLOCKS = {
     "README.md": {"quickstart": quickstart, "speed": speed},
+    "docs/speed.md": {"tables": speed_tables},
     "spec_cascades/embedded/README.md": {"scores": scores},
 }
 
