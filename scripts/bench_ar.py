@@ -31,7 +31,7 @@ def ours(ref: str, dtype: str, batch: int, new: int) -> tuple[Run, list[int]]:
     method, params = engine.method(decoding), {"target": engine.model("target").params}
     ids = engine.encode(PROMPT)
     tokens, lengths = engine._pad([ids] * batch)
-    request = engine._request(decoding, batch)._replace(eos=jnp.full(batch, -1, jnp.int32))
+    request = engine._request(decoding, batch)._replace(eos=jnp.full((batch, 1), -1, jnp.int32))
     return lambda: np.asarray(loop.generate(method, params, tokens, lengths, request, new).tokens), ids
 
 

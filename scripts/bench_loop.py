@@ -47,7 +47,7 @@ def steps_of(engine: Engine, decoding: Decoding, batch: int) -> Callable[[], flo
     method = engine.method(decoding)
     params = {role: engine.model(role).params for role in method.models}
     tokens, lengths = prompt(engine, batch)
-    request = engine._request(decoding, batch)._replace(eos=jnp.full(batch, -1, jnp.int32))
+    request = engine._request(decoding, batch)._replace(eos=jnp.full((batch, 1), -1, jnp.int32))
 
     def measure() -> float:
         begun = jax.block_until_ready(

@@ -140,7 +140,8 @@ class Engine:
             fill(d.top_p, np.float32),
             fill(d.min_p, np.float32),
         )
-        eos, limit = fill(self.tokenizer.eos, np.int32), fill(d.max_new_tokens, np.int32)
+        eos = np.tile(np.asarray(self.tokenizer.stops, np.int32), (b, 1))
+        limit = fill(d.max_new_tokens, np.int32)
         seeds = (d.seed + np.arange(b)).astype(np.uint32)
         return jax.tree.map(jnp.asarray, loop.Request(sampling, fill(alpha, np.float32), eos, limit, seeds))
 

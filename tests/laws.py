@@ -47,10 +47,16 @@ def request(settings, rows, eos=-1, max_new=64, seeds=None):
             temperature.astype(jnp.float32), top_k.astype(jnp.int32), top_p.astype(jnp.float32), min_p * 1.0
         ),
         alpha.astype(jnp.float32),
-        jnp.broadcast_to(jnp.asarray(eos, jnp.int32), (b,)),
+        _ends(eos, b),
         jnp.broadcast_to(jnp.asarray(max_new, jnp.int32), (b,)),
         seeds.astype(jnp.uint32),
     )
+
+
+def _ends(eos, b):
+    """End symbols [b, e] of one for all rows, one a row, or several a row."""
+    eos = jnp.asarray(eos, jnp.int32)
+    return eos if eos.ndim == 2 else jnp.broadcast_to(eos, (b,))[:, None]
 
 
 def sample(method, settings, rows, n):

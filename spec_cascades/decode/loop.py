@@ -33,12 +33,13 @@ class LM(Protocol):
 class Request(NamedTuple):
     """What each row asks for, all data: one compilation serves every value.
 
-    eos: -1 for none; seed: a row's noise depends on it and on the position alone; max_new_tokens: at least 1.
+    eos: ids any of which ends the row, -1 for none; seed: a row's noise depends on it and on the position
+    alone; max_new_tokens: at least 1.
     """
 
     sampling: Sampling
     alpha: Float[Array, " b"]
-    eos: Int[Array, " b"]
+    eos: Int[Array, "b e"]
     max_new_tokens: Int[Array, " b"]
     seed: UInt32[Array, " b"]
 
@@ -170,7 +171,8 @@ def finish(end: Progress, request: Request) -> Generation:
     n = end.tokens.shape[1]
     tokens = jnp.where(jnp.arange(n) < end.emitted[:, None], end.tokens, 0)
     final = jnp.take_along_axis(tokens, jnp.maximum(end.emitted - 1, 0)[:, None], axis=1)[:, 0]
-    return Generation(tokens, end.emitted, final == request.eos, end.ledger)
+    ended = jnp.any(final[:, None] == request.eos, axis=1)
+    return Generation(tokens, end.emitted, ended, end.ledger)
 
 
 def _advance(method: Method, params: Mapping[str, Params], request: Request, old: Progress) -> Progress:
@@ -203,7 +205,7 @@ def _cut(block: Block, eos: Array, room: Array, done: Array) -> tuple[Array, Arr
     """How many of a block's tokens are emitted (0 for a finished row), and whether the last ends the row."""
     count = jnp.where(done, 0, jnp.minimum(block.count, room))
     place = jnp.arange(block.tokens.shape[1])
-    ends = (block.tokens == eos[:, None]) & (place < count[:, None])
+    ends = jnp.any(block.tokens[:, :, None] == eos[:, None], axis=2) & (place < count[:, None])
     ended = jnp.any(ends, axis=1)
     return jnp.where(ended, jnp.argmax(ends, axis=1) + 1, count), ended
 

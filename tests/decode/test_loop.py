@@ -75,6 +75,16 @@ def test_the_text_stops_at_the_end_symbol_wherever_in_a_block_it_falls(wrong):
 
 
 @WRONG
+def test_any_of_a_rows_end_symbols_ends_it(wrong):
+    eos = np.asarray([[5, 9], [9, 5], [12, -1], [30, 7]])
+    request = laws.request([Setting(temperature=0.0)], 4, eos=eos, max_new=64)
+    prompts, lengths = jnp.zeros((4, 2), jnp.int32), jnp.full(4, 2)
+    got = loop.generate(SPECULATIVE, counting(wrong), prompts, lengths, request, 20)
+    check(got, [5, 5, 12, 7], 4, wrong)
+    assert got.ended.all()
+
+
+@WRONG
 def test_the_text_stops_at_each_rows_limit_inside_a_block(wrong):
     ends = np.arange(1, 15)
     got = count(SPECULATIVE, counting(wrong), 20, max_new=ends)
