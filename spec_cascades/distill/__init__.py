@@ -44,7 +44,10 @@ def _distill(settings: "Distill") -> Path:
     for key, some in examples.items():
         rows = corpus.pack(some, settings.length, settings.seed)
         folder = Path(settings.out) / "labels" / key
-        parts[key] = labels.label(kind.forward, loaded.params, loaded.config, rows, settings.top, folder)
+        made_with = f"{settings.target} {settings.dtype}"
+        parts[key] = labels.label(
+            kind.forward, loaded.params, loaded.config, rows, settings.top, folder, made_with
+        )
     ids = None
     if settings.drafter.vocabulary is not None:
         count = min(settings.drafter.vocabulary, loaded.config.vocab)

@@ -4,6 +4,7 @@ The target's forward pass is most of the cost of a distillation, and a label of 
 dozen bytes: so the target reads each text once and the student as often as it likes.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,14 +32,23 @@ class Labelled(NamedTuple):
 
 
 def label(
-    forward: Callable[..., Array], params: Params, config: Any, rows: Rows, top: int, folder: Path
+    forward: Callable[..., Array],
+    params: Params,
+    config: Any,
+    rows: Rows,
+    top: int,
+    folder: Path,
+    made_with: str,
 ) -> Labelled:
-    """Labels of all rows, kept in `folder` as one file a chunk, so that a kill costs one."""
+    """Labels of all rows, kept in `folder` as one file a chunk, so that a kill costs one.
+
+    A chunk's name holds a hash of what it was made from: other texts or settings find no label of theirs.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     look = jax.jit(partial(_look, forward, config, top))
     parts = []
     for number, chunk in enumerate(_chunks(rows)):
-        file = folder / f"{number:05d}.npz"
+        file = folder / f"{number:05d}-{_hash(chunk, top, made_with)}.npz"
         if not file.is_file():
             ids, log_p = jax.device_get(look(params, chunk.tokens, chunk.segments))
             scratch = file.with_suffix(".partial.npz")
@@ -49,6 +59,13 @@ def label(
             parts.append((held["ids"][:n], held["log_p"][:n]))
     ids, log_p = (np.concatenate(x) for x in zip(*parts, strict=True))
     return Labelled(*rows, ids, log_p)
+
+
+def _hash(chunk: Rows, top: int, made_with: str) -> str:
+    digest = hashlib.sha256(f"{top} {made_with}".encode())
+    for part in (chunk.tokens, chunk.segments):
+        digest.update(part.tobytes())
+    return digest.hexdigest()[:12]
 
 
 def _chunks(rows: Rows) -> Iterator[Rows]:

@@ -57,7 +57,8 @@ def test_the_target_answers_what_nobody_did(exported, target):
 
 def test_labels_are_the_targets_own(exported, target):
     loaded = checkpoints.load(str(target), "float32")
-    with np.load(exported.parent / "labels" / "sources" / "00000.npz") as held:
+    first = min((exported.parent / "labels" / "sources").glob("*.npz"))
+    with np.load(first) as held:
         ids, log_p = held["ids"], held["log_p"]
     assert ids.shape == (labels.CHUNK, 32, 6)
     settings = distill_settings(exported)
@@ -85,7 +86,7 @@ def test_a_killed_run_goes_on_and_ends_alike(exported, config, tmp_path):
     shutil.copytree(exported.parent, again)
     shutil.rmtree(again / "export")
     shutil.rmtree(again / "checkpoints" / "40")
-    (again / "labels" / "sources" / "00001.npz").unlink()
+    max((again / "labels" / "sources").glob("*.npz")).unlink()
     answers = again / "answers" / "sources-1" / "examples.jsonl"
     answers.write_bytes(answers.read_bytes()[:-7])
     (again / "config.yaml").write_text(
@@ -98,6 +99,21 @@ def test_a_killed_run_goes_on_and_ends_alike(exported, config, tmp_path):
     )
     for a, b in zip(ours, first, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_labels_of_other_texts_are_not_taken(exported, target, tmp_path):
+    loaded = checkpoints.load(str(target), "float32")
+    rows = corpus.pack([corpus.Example([5, 6], [7, 8, 1])], 8, 0)
+    other = corpus.pack([corpus.Example([5, 6], [9, 8, 1])], 8, 0)
+    label = lambda rows, top, dtype: labels.label(
+        llama.forward, loaded.params, loaded.config, rows, top, tmp_path, dtype
+    )
+    first = label(rows, 3, "a")
+    np.testing.assert_array_equal(label(rows, 3, "a").ids, first.ids)
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+    for given in ((other, 3, "a"), (rows, 4, "a"), (rows, 3, "b")):
+        label(*given)
+    assert len(list(tmp_path.glob("*.npz"))) == 4
 
 
 def test_other_settings_do_not_go_on_with_a_run(exported, config):
