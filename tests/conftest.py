@@ -1,8 +1,14 @@
 """Shapes and dtypes of every signature of the numeric modules are checked at run time, in tests only."""
 
+import sys
+
 from jaxtyping import install_import_hook
 
 CHECKED = ["probs", "rules", "verify", "cache", "decode", "models"]
 
 # Before any test module imports them: a hook cannot reach what is already loaded.
 install_import_hook([f"spec_cascades.{name}" for name in CHECKED], "beartype.beartype")
+
+# A CUDA build of torch brings triton, whose import crashes a process that has loaded jax 0.12 (Python 3.13).
+# torch does without it where it is absent.
+sys.modules.setdefault("triton", None)
