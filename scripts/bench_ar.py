@@ -8,6 +8,7 @@ float32 runs agree. Needs the extra [parity]. Ends in one JSON line.
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -37,6 +38,7 @@ def ours(ref: str, dtype: str, batch: int, new: int) -> tuple[Run, list[int]]:
 
 def theirs(folder: str, ids: list[int], dtype: str, batch: int, new: int) -> Run:
     """transformers' greedy generate on the same ids."""
+    sys.modules.setdefault("triton", None)  # a CUDA build's, whose import crashes beside jax 0.12
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -4,7 +4,7 @@ import pytest
 from fakes import FakeEngine
 
 from spec_cascades import prompting
-from spec_cascades.config import Decoding, Generate
+from spec_cascades.config import Decoding, Generate, Models
 
 
 def shown(parts, end):
@@ -64,3 +64,8 @@ def test_a_watched_run_gives_the_same_answers_block_by_block(method):
         assert lengths[0] < len(answer.tokens)
         for answers in seen:
             assert answers[row].tokens == answer.tokens[: len(answers[row].tokens)]
+
+
+def test_a_model_without_a_chat_template_says_so():
+    with pytest.raises(ValueError, match="no chat template"):
+        prompting.load(Generate(models=Models(chat=True))).encode("Hello.")

@@ -1,7 +1,7 @@
 """What every tokenizer offers, and the check that two models speak the same one."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Protocol
 
@@ -25,6 +25,9 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of the ids before the first stop, without special tokens and ids beyond the vocabulary."""
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The conversation as text to `encode`; ValueError for a model without a chat template."""
 
 
 def fingerprint(pieces: Sequence[str], *special: int | None) -> str:

@@ -64,6 +64,10 @@ class SentencePiece:
                 run.append(i)
         return " ".join(part for part in [*parts, self._model.decode(run)] if part)
 
+    def chat(self, messages: Sequence[Message]) -> str:
+        """ValueError: no T5 has a chat template."""
+        return Chat(None, "", self.pieces[self.eos])(messages)
+
 
 class PromptPiece:
     """A tokenizer.model of a decoder-only model (Gemma): text <-> ids, BOS first and no EOS.
