@@ -55,7 +55,7 @@ def config_of(config: Any, drafter: Drafter, ids: np.ndarray | None) -> Any:
     small = replace(config, layers=drafter.layers)
     if drafter.d_ff is not None:
         small = replace(small, d_ff=drafter.d_ff)
-    return small if ids is None else replace(small, vocab=len(ids), embeddings=len(ids), tied=True)
+    return small if ids is None else replace(small, vocab=len(ids), embeddings=len(ids))
 
 
 def trunk(params: Params, config: Any, drafter: Drafter, key: Array) -> Params:
