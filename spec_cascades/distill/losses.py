@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from spec_cascades.train.settings import DIVERGENCES
 from spec_cascades.typing import Array, Float, Int
 
 TINY = 1e-9
@@ -53,7 +54,7 @@ def sums(kind: str, logits: Float[Array, "b t r"], label: Label, weights: Float[
     elif kind == "tv":
         distance = 0.5 * jnp.sum(jnp.abs(p - q), axis=-1)
     else:
-        raise ValueError(f"loss {kind!r} is not one of kl, reverse_kl, tv")
+        raise ValueError(f"loss {kind!r} is not one of {', '.join(DIVERGENCES)}")
     same = (jnp.argmax(logits, axis=-1) == label.place[..., 0]).astype(jnp.float32)
     total = lambda x: jnp.sum(x * weights)
     return Sums(total(distance), jnp.sum(weights), total(jnp.sum(jnp.minimum(p, q), axis=-1)), total(same))

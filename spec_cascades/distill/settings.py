@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from spec_cascades.config import DTYPES, ConfigError, build, choose, require
+from spec_cascades.config import ConfigError, build, choose, require
+from spec_cascades.train.settings import DIVERGENCES, at_least_one, check_schedule
 
-DIVERGENCES = ("kl", "reverse_kl", "tv")
 TRUNKS = ("first", "own")
 
 
@@ -46,7 +46,7 @@ class Drafter:
     vocabulary: int | None = 16_384
 
     def __post_init__(self) -> None:
-        require("layers", self.layers, self.layers >= 1, "1 or more")
+        at_least_one(self, "layers")
         choose("trunk", self.trunk, TRUNKS)
         own = self.trunk == "own"
         require(
@@ -93,18 +93,11 @@ class Distill:
     save_every: int = 50
 
     def __post_init__(self) -> None:
-        for key in ("steps", "rows", "eval_every", "save_every", "max_new_tokens", "batch_size", "top"):
-            require(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
+        at_least_one(self, "max_new_tokens", "batch_size", "top")
+        check_schedule(self)
         require("length", self.length, self.length >= 8, "8 or more")
-        require("warmup", self.warmup, 0 <= self.warmup < self.steps, f"in [0, steps), steps {self.steps}")
         require("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or a positive number")
-        for key in ("peak_lr", "clip"):
-            require(key, getattr(self, key), 0 < getattr(self, key) < math.inf, "a positive number")
-        for key in ("final_lr", "weight_decay"):
-            require(key, getattr(self, key), 0 <= getattr(self, key) < math.inf, "0 or a positive number")
         choose("loss", self.loss, DIVERGENCES)
-        choose("dtype", self.dtype, DTYPES)
-        require("seed", self.seed, 0 <= self.seed < 2**32, "in [0, 2^32)")
         for key in ("sources", "dev"):
             if not self.texts(key):
                 raise ConfigError(f"{key}: give at least one source")

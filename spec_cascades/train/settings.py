@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from spec_cascades.config import DTYPES, choose, require
 
@@ -26,7 +27,7 @@ class Data:
     target_length: int = 128
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "pieces", "join", "input_length", "target_length")
+        at_least_one(self, "pieces", "join", "input_length", "target_length")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Model:
     tied: bool = True
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "d_model", "d_kv", "d_ff", "heads", "encoder_layers", "decoder_layers")
+        at_least_one(self, "d_model", "d_kv", "d_ff", "heads", "encoder_layers", "decoder_layers")
         choose("activation", self.activation, ACTIVATIONS)
 
 
@@ -91,17 +92,24 @@ class Train:
     save_every: int = 250
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "steps", "rows", "eval_every", "save_every")
-        require("warmup", self.warmup, 0 <= self.warmup < self.steps, f"in [0, steps), steps {self.steps}")
+        check_schedule(self)
         require("dropout", self.dropout, 0 <= self.dropout < 1, "in [0, 1)")
-        for key in ("peak_lr", "clip"):
-            require(key, getattr(self, key), 0 < getattr(self, key) < math.inf, "a positive number")
-        for key in ("final_lr", "weight_decay"):
-            require(key, getattr(self, key), 0 <= getattr(self, key) < math.inf, "0 or a positive number")
-        choose("dtype", self.dtype, DTYPES)
-        require("seed", self.seed, 0 <= self.seed < 2**32, "in [0, 2^32)")
 
 
-def _at_least_one(settings: Data | Model | Train, *keys: str) -> None:
+def check_schedule(settings: Any) -> None:
+    """Raises ConfigError for steps, batch, optimiser, dtype or seed out of range, which `Distill` has too."""
+    s = settings
+    at_least_one(s, "steps", "rows", "eval_every", "save_every")
+    require("warmup", s.warmup, 0 <= s.warmup < s.steps, f"in [0, steps), steps {s.steps}")
+    for key in ("peak_lr", "clip"):
+        require(key, getattr(s, key), 0 < getattr(s, key) < math.inf, "a positive number")
+    for key in ("final_lr", "weight_decay"):
+        require(key, getattr(s, key), 0 <= getattr(s, key) < math.inf, "0 or a positive number")
+    choose("dtype", s.dtype, DTYPES)
+    require("seed", s.seed, 0 <= s.seed < 2**32, "in [0, 2^32)")
+
+
+def at_least_one(settings: Any, *keys: str) -> None:
+    """Raises ConfigError for the first of the keys whose value is less than 1."""
     for key in keys:
         require(key, getattr(settings, key), getattr(settings, key) >= 1, "1 or more")

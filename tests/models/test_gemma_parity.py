@@ -40,18 +40,6 @@ VARIANTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def torch():
-    torch = pytest.importorskip("torch", reason="parity needs torch (extra [parity])")
-    torch.set_num_threads(1)  # models this small only wait for their threads
-    return torch
-
-
-@pytest.fixture(scope="module")
-def transformers():
-    return pytest.importorskip("transformers", reason="parity needs transformers (extra [parity])")
-
-
 @pytest.fixture(scope="module", params=sorted(VARIANTS))
 def twins(request, torch, transformers, tmp_path_factory):
     """transformers' model and ours, loaded from the folder that transformers wrote."""

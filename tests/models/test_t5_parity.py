@@ -19,18 +19,6 @@ FORWARD = jax.jit(t5.forward, static_argnums=1)
 ENCODE = jax.jit(t5.encode, static_argnums=1)
 
 
-@pytest.fixture(scope="module")
-def torch():
-    torch = pytest.importorskip("torch", reason="parity needs torch (extra [parity])")
-    torch.set_num_threads(1)  # models this small only wait for their threads
-    return torch
-
-
-@pytest.fixture(scope="module")
-def transformers():
-    return pytest.importorskip("transformers", reason="parity needs transformers (extra [parity])")
-
-
 VARIANTS = {
     "1.0": dict(feed_forward_proj="relu", tie_word_embeddings=True),
     "1.1": dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
