@@ -2,12 +2,12 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from spec_cascades.checkpoints import drafter, load, orbax, peek, safetensors, vocabulary
+from spec_cascades.checkpoints.folders import appearing
 from spec_cascades.tokenizers import Fast
 
 FORMATS: dict[str, Callable[[Path, Any, Any, str], None]] = {
@@ -16,7 +16,6 @@ FORMATS: dict[str, Callable[[Path, Any, Any, str], None]] = {
 }
 DTYPES = ("bfloat16", "float32")
 
-TOKENIZERS = (vocabulary.SPIECE, vocabulary.JSON, vocabulary.MODEL)
 BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.*")
 BESIDE += (vocabulary.GENERATION, "LICENSE*", "NOTICE*")
 """Files that belong to a tokenizer, to generating or to the licence of the weights."""
@@ -41,16 +40,10 @@ def convert(ref: str, out: Path | str, to: str = "safetensors", dtype: str | Non
         raise ValueError(f"{ref} is a distilled drafter: the rest of it is {target}, which can be converted")
     dtype = dtype or ("bfloat16" if set(header.stored) == {"bfloat16"} else "float32")
     loaded = load(ref, dtype)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    half = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        half.chmod(0o755)
+    with appearing(out) as half:
         FORMATS[to](half, loaded.config, loaded.params, dtype)
         if not _copy_tokenizer(header.path, half) and isinstance(loaded.tokenizer, Fast):
             _write_tokenizer(loaded.tokenizer, half)
-        half.rename(out)
-    finally:
-        shutil.rmtree(half, ignore_errors=True)
     return out
 
 
@@ -58,14 +51,13 @@ def _copy_tokenizer(path: Path | None, out: Path) -> bool:
     """Copies the tokenizer's files from beside the weights or the folder above; False if there are none."""
     if path is None:
         return False
-    folder = path if path.is_dir() else path.parent
-    for source in (folder, folder.parent):
-        if any((source / name).is_file() for name in TOKENIZERS):
-            for pattern in (*TOKENIZERS, *BESIDE):
-                for file in source.glob(pattern):
-                    shutil.copyfile(file, out / file.name)
-            return True
-    return False
+    found = vocabulary.nearest(path)
+    if found is None:
+        return False
+    for pattern in (*vocabulary.FILES, *BESIDE):
+        for file in found.parent.glob(pattern):
+            shutil.copyfile(file, out / file.name)
+    return True
 
 
 def _write_tokenizer(tokenizer: Fast, out: Path) -> None:

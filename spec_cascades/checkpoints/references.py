@@ -1,12 +1,11 @@
 """References to models: the forms they take, and how what they name gets to this machine."""
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from spec_cascades.checkpoints import orbax, pypi, safetensors, vocabulary
+from spec_cascades.checkpoints.folders import appearing
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 FETCHED = ["*.safetensors", "*.json", vocabulary.SPIECE, "tokenizer*"]
@@ -131,10 +130,7 @@ def _copy(folder: dict[str, Any], kept: Path) -> Path | None:
     store = ts.KvStore.open(folder, context=t5x.context()).result()
     if not any(store.read(mark).result().state == "value" for mark in MARKS):
         return None
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    half = Path(tempfile.mkdtemp(prefix=f".{kept.name}-", dir=kept.parent))
-    try:
-        half.chmod(0o755)
+    with appearing(kept) as half:
         for key in store.list().result():
             name = key.decode()
             if name.endswith("/"):
@@ -144,9 +140,6 @@ def _copy(folder: dict[str, Any], kept: Path) -> Path | None:
                 raise ValueError(f"object {name!r} leaves the checkpoint's folder")
             (half / name).parent.mkdir(parents=True, exist_ok=True)
             (half / name).write_bytes(store.read(key).result().value)
-        half.rename(kept)
-    finally:
-        shutil.rmtree(half, ignore_errors=True)
     return kept
 
 

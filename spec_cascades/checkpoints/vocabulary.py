@@ -16,8 +16,8 @@ from spec_cascades.tokenizers import (
     read_template,
 )
 
-SPIECE, JSON, MODEL = "spiece.model", "tokenizer.json", "tokenizer.model"
-"""Looked for in this order: T5's SentencePiece, tokenizer.json, a decoder-only model's SentencePiece."""
+FILES = SPIECE, JSON, MODEL = "spiece.model", "tokenizer.json", "tokenizer.model"
+"""T5's SentencePiece, any tokenizer.json, a decoder-only model's SentencePiece: looked for in this order."""
 
 GENERATION = "generation_config.json"
 
@@ -27,7 +27,7 @@ def read(family: Family, config: Any, path: Path | None) -> tuple[Any, Tokenizer
 
     Raises CheckpointError for a tokenizer that does not fit the table, ValueError for an unreadable one.
     """
-    file = None if path is None else _nearest(path)
+    file = None if path is None else nearest(path)
     if file is None:
         if config.vocab == config.embeddings:
             config = family.with_vocab(config, family.usual_vocab(config.embeddings))
@@ -42,10 +42,10 @@ def read(family: Family, config: Any, path: Path | None) -> tuple[Any, Tokenizer
     return fit(family, config, tokenizer, str(file)), tokenizer
 
 
-def _nearest(path: Path) -> Path | None:
+def nearest(path: Path) -> Path | None:
     """The tokenizer in the folder, or in the one above, which may serve several models."""
     folder = path if path.is_dir() else path.parent
-    files = (p / name for p in (folder, folder.parent) for name in (SPIECE, JSON, MODEL))
+    files = (p / name for p in (folder, folder.parent) for name in FILES)
     return next((file for file in files if file.is_file()), None)
 
 
