@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text("utf-8").strip().split("\n")]
 
 
 def main() -> None:

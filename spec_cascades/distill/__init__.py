@@ -42,7 +42,8 @@ def _distill(settings: "Distill") -> Path:
     kind = student.kind_of(loaded.config)
     parts = {}
     for key, some in examples.items():
-        rows = corpus.pack(some, settings.length, settings.seed)
+        weight = settings.prompt_weight if key == "sources" else 0.0
+        rows = corpus.pack(some, settings.length, settings.seed, weight)
         folder = Path(settings.out) / "labels" / key
         made_with = f"{settings.target} {settings.dtype}"
         parts[key] = labels.label(

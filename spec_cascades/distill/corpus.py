@@ -30,7 +30,8 @@ class Example(NamedTuple):
 class Rows(NamedTuple):
     """Packed rows, [n, t]: segments count 1, 2, ... and 0 is padding.
 
-    weights: 1 where the token after this one belongs to an answer, which is where a drafter is asked.
+    weights: 1 where the token after this one belongs to an answer, which is where a drafter is asked;
+    prompt_weight where it belongs to a prompt.
     """
 
     tokens: np.ndarray
@@ -44,7 +45,7 @@ def read(source: Source) -> list[Text]:
     if not path.is_file():
         raise ConfigError(f"no file {source.path!r}")
     texts = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         if (number - 1) % source.every == source.offset and line.strip():
             row, where = json.loads(line), f"{path}:{number}"
             answer = None if source.answer is None else _field(row, source.answer, where)
@@ -91,7 +92,7 @@ def _answered(
     order = sorted(range(len(texts)), key=lambda i: (len(texts[i].prompt), i))
     decoding = Decoding(
         method="target",
-        temperature=settings.temperature,
+        temperature=settings.temperature if source.temperature is None else source.temperature,
         max_new_tokens=settings.max_new_tokens,
         batch_size=settings.batch_size,
         seed=settings.seed,
@@ -111,7 +112,7 @@ def _answered(
     return [held[i] for i in range(len(texts))]
 
 
-def pack(items: list[Example], length: int, seed: int) -> Rows:
+def pack(items: list[Example], length: int, seed: int, prompt_weight: float = 0.0) -> Rows:
     """Rows of `length` tokens filled with whole examples in `seed`'s order, each cut to one row at most.
 
     A prompt that fills a row leaves no answer to learn from and is left out; ValueError where none is left.
@@ -137,6 +138,7 @@ def pack(items: list[Example], length: int, seed: int) -> Rows:
             end = at + len(ids)
             packed.tokens[r, at:end] = ids
             packed.segments[r, at:end] = number
+            packed.weights[r, at : at + prompt - 1] = prompt_weight
             packed.weights[r, at + prompt - 1 : end - 1] = 1
             at = end
     return packed

@@ -15,7 +15,8 @@ class Source:
     """JSON lines of prompts; `prompt` and `answer` name keys (of a list the first entry counts).
 
     answer None: the target answers the prompts itself (on-policy text). every, offset: lines offset,
-    offset + every, ... are taken, so that one file may serve training and evaluation; limit: at most so many.
+    offset + every, ... are taken, so that one file may serve training and evaluation; limit: at most so many;
+    temperature: of the target's answers, None for that of the whole distillation.
     """
 
     path: str
@@ -24,8 +25,11 @@ class Source:
     limit: int | None = None
     every: int = 1
     offset: int = 0
+    temperature: float | None = None
 
     def __post_init__(self) -> None:
+        warm = self.temperature
+        require("temperature", warm, warm is None or 0 <= warm < math.inf, "null, 0 or a positive number")
         require("limit", self.limit, self.limit is None or self.limit >= 1, "1 or more, or null")
         require("every", self.every, self.every >= 1, "1 or more")
         require("offset", self.offset, 0 <= self.offset < self.every, f"in [0, every), every {self.every}")
@@ -65,8 +69,9 @@ class Distill:
     """One distillation; lengths in tokens, rows a batch, steps of the optimiser.
 
     sources, dev: lists of `Source`; temperature, max_new_tokens, batch_size: of the target's own answers;
-    length: of a packed row; top: how many of the target's likeliest tokens a label keeps, the rest being one
-    bucket; loss: kl (forward), reverse_kl or tv. Raises ConfigError for a value out of range.
+    length: of a packed row; prompt_weight: of a prompt's tokens in the loss, where an answer's count 1; top:
+    how many of the target's likeliest tokens a label keeps, the rest being one bucket; loss: kl (forward),
+    reverse_kl or tv. Raises ConfigError for a value out of range.
     """
 
     out: str
@@ -78,6 +83,7 @@ class Distill:
     max_new_tokens: int = 128
     batch_size: int = 32
     length: int = 256
+    prompt_weight: float = 0.0
     top: int = 16
     loss: str = "kl"
     steps: int = 1000
@@ -97,6 +103,8 @@ class Distill:
         check_schedule(self)
         require("length", self.length, self.length >= 8, "8 or more")
         require("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or a positive number")
+        share = self.prompt_weight
+        require("prompt_weight", share, 0 <= share <= 1, "in [0, 1]")
         choose("loss", self.loss, DIVERGENCES)
         for key in ("sources", "dev"):
             if not self.texts(key):

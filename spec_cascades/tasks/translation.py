@@ -9,7 +9,9 @@ import numpy as np
 def read_pairs(path: str | Path) -> list[tuple[str, str]]:
     """The pairs of a two-column TSV; ValueError names a line that has not two columns, or an empty file."""
     pairs = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    text = Path(path).read_text(encoding="utf-8").removesuffix("\n")
+    # Not splitlines(): sentences may hold characters that it takes for the end of a line.
+    for number, line in enumerate(text.split("\n") if text else [], 1):
         columns = line.split("\t")
         if len(columns) != 2 or not all(columns):
             raise ValueError(

@@ -1,5 +1,7 @@
 """Texts to rows: nothing is lost or misplaced, and bad files are named."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,19 @@ def test_bad_sources_are_named(texts, change, words):
         corpus.read(Source(**given))
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_prompt_may_weigh_too():
+    rows = corpus.pack([Example([5, 6, 7], [8, 9])], 8, 0, prompt_weight=0.25)
+    assert rows.weights.tolist() == [[0.25, 0.25, 1, 1, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0b"])
+def test_only_a_newline_ends_a_line(tmp_path, character):
+    path = tmp_path / "odd.jsonl"
+    rows = [{"q": f"one{character}two"}, {"q": "three"}]
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n", "utf-8")
+    assert [text.prompt for text in corpus.read(Source(str(path), "q"))] == [f"one{character}two", "three"]
 
 
 def test_nothing_to_pack_is_an_error():

@@ -73,3 +73,10 @@ def test_bad_lines_are_named(tmp_path, text, words):
 def test_a_missing_file_is_a_file_not_found_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_pairs(tmp_path / "absent.tsv")
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0b"])
+def test_only_a_newline_ends_a_line_of_a_tsv(tmp_path, character):
+    path = tmp_path / "odd.tsv"
+    path.write_text(f"a{character}b\tc\nd\te\n", "utf-8")
+    assert read_pairs(path) == [(f"a{character}b", "c"), ("d", "e")]
