@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from spec_cascades import Decoding, Engine, checkpoints
@@ -28,12 +27,8 @@ Run = Callable[[], np.ndarray]
 def ours(ref: str, dtype: str, batch: int, new: int) -> tuple[Run, list[int]]:
     """Our loop on a batch, and the prompt's ids."""
     engine = Engine(ref, None, dtype, chat=True)
-    decoding = Decoding(method="target", max_new_tokens=new, batch_size=batch)
-    method, params = engine.method(decoding), {"target": engine.model("target").params}
-    ids = engine.encode(PROMPT)
-    tokens, lengths = engine._pad([ids] * batch)
-    request = engine._request(decoding, batch)._replace(eos=jnp.full((batch, 1), -1, jnp.int32))
-    return lambda: np.asarray(loop.generate(method, params, tokens, lengths, request, new).tokens), ids
+    call = engine.call([PROMPT] * batch, Decoding(method="target", max_new_tokens=new, eos=[]))
+    return lambda: np.asarray(loop.generate(*call).tokens), engine.encode(PROMPT)
 
 
 def theirs(folder: str, ids: list[int], dtype: str, batch: int, new: int) -> Run:

@@ -1,4 +1,4 @@
-"""What the decode loop adds to the model calls in it: python scripts/bench_loop.py [--batch 1 8] [--gamma 4]
+"""What the decode loop adds to the model calls in it: python scripts/bench_loop.py [--batch 1 8 32]
 
 Times, alternating in one run and by medians: one call of each model alone (drafter on 1 token, target on 1
 and on gamma + 1), one step of each model decoding alone, and one block of lossless speculation. `overhead`
@@ -10,6 +10,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,13 +23,14 @@ from spec_cascades import cache as kv
 from spec_cascades.decode import loop
 
 CALLS = 24
+PROMPT = "My brother goes to school by bus."
 
 
 def call_alone(engine: Engine, role: str, batch: int, width: int) -> Callable[[], float]:
     """Seconds of one `extend` of `width` tokens, from CALLS of them in one compiled loop."""
     model = engine.model(role)
-    tokens, lengths = prompt(engine, batch)
-    _, cache = jax.jit(partial(model.lm.prefill, capacity=96))(model.params, tokens, lengths)
+    call = engine.call([PROMPT] * batch, Decoding(method=role))
+    _, cache = jax.jit(partial(model.lm.prefill, capacity=96))(model.params, call.tokens, call.lengths)
     length = jnp.full(batch, 24, jnp.int32)
 
     def body(_: int, carry: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -44,25 +46,15 @@ def call_alone(engine: Engine, role: str, batch: int, width: int) -> Callable[[]
 
 def steps_of(engine: Engine, decoding: Decoding, batch: int) -> Callable[[], float]:
     """Seconds of one step (a token or a block) of the decode loop; no prefill, no row ends early."""
-    method = engine.method(decoding)
-    params = {role: engine.model(role).params for role in method.models}
-    tokens, lengths = prompt(engine, batch)
-    request = engine._request(decoding, batch)._replace(eos=jnp.full((batch, 1), -1, jnp.int32))
+    call = engine.call([PROMPT] * batch, replace(decoding, eos=[]))
 
     def measure() -> float:
-        begun = jax.block_until_ready(
-            loop.start(method, params, tokens, lengths, request, decoding.max_new_tokens)
-        )
+        begun = jax.block_until_ready(loop.start(*call))
         began = time.perf_counter()
-        end = jax.block_until_ready(loop.run(method, params, begun, request))
+        end = jax.block_until_ready(loop.run(call.method, call.params, begun, call.request))
         return (time.perf_counter() - began) / int(end.ledger.steps.max())
 
     return measure
-
-
-def prompt(engine: Engine, batch: int) -> tuple[jax.Array, jax.Array]:
-    """The same short sentence in every row."""
-    return engine._pad([engine.tokenizer.encode("My brother goes to school by bus.")] * batch)
 
 
 def clock(f: Callable[[], Any]) -> float:
@@ -102,14 +94,15 @@ def main() -> None:
     parser.add_argument("--target", default="embedded:en-de-target")
     parser.add_argument("--drafter", default="embedded:en-de-drafter")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--repeats", type=int, default=15)
     a = parser.parse_args()
     engine = Engine(a.target, a.drafter, a.dtype)
     rows = {f"batch_{b}": measure(engine, b, a.gamma, a.temperature, a.repeats) for b in a.batch}
-    print(json.dumps({"bench": "loop", "dtype": a.dtype, "gamma": a.gamma, "unit": "ms"} | rows))
+    given = {"target": a.target, "drafter": a.drafter, "dtype": a.dtype, "gamma": a.gamma}
+    print(json.dumps({"bench": "loop", "unit": "ms", **given} | rows))
 
 
 if __name__ == "__main__":

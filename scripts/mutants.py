@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 
 
 PROBS = ("tests/test_probs.py", "-k", "top_p or uniform")
-RULES = ("tests/test_rules.py", "-k", "formula and (v3 or topk or lossy)")
+RULES = ("tests/test_rules.py", "-k", "formula and (v3 or topk or lossy or tv_bound or typical)")
 BLOCK = ("tests/test_verify.py", "-k", "uniform or prefix")
 FORMULAS = ("tests/test_verify.py", "-k", "formulas and v3")
 CACHE = ("tests/test_cache.py", "-k", "clamped or padding")
@@ -42,33 +42,38 @@ ALONE = ("tests/decode/test_rows.py", "-k", "markov and alone")
 LAW = ("tests/decode/test_conformance.py", "-k", "two_drafts and v3")
 BIAS = ("tests/models/test_t5_bias.py",)
 
-LOOP, SPECULATIVE, T5 = "decode/loop.py", "decode/speculative.py", "models/t5.py"
+LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
+T5 = "models/t5.py"
 
-REWIND = "kv.rewind(cache, before[name] + count)"
+REWIND = "kv.rewind(cache, jnp.minimum(cache.length, old.begun[name] + emitted))"
 COUNT = "count = jnp.where(done, 0, jnp.minimum(block.count, room))"
-SEEN = "seen = place < count[:, None]"
-SCAN = "        (_, cache), out = lax.scan(one, (last, cache), noise.draft.T)\n"
-SHORT_SCAN = """        carry, out = lax.scan(one, (last, cache), noise.draft.T[:-1])
-        _, more = lax.scan(one, carry, noise.draft.T[-1:])
-        cache, out = carry[1], jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, more)
-"""
-RAW_PAIR, FILTERED_PAIR = "raw(q_logits), raw(p_logits))", "q, distribution(p_logits, request.sampling))"
+SEEN = "seen = (place < count[:, None]) & (place < block.drafted[:, None])"
+DRAW = "draw(q, noise.draft[:, x.place])"
+LAST = "(x.place < w) & jnp.any(x.drafted == x.place)"
+ROOM = "jnp.minimum(most, request.capacity)) - view.emitted"
+RAW_PAIR, FILTERED_PAIR = "made.q_raw, raw(p_logits))", "made.q, distribution(p_logits, request.sampling))"
 STANDS = "noise.accept * q_drafts < rule.at("
-BONUS = "jnp.where(accepted < w - 1, {}, draw(here.p, u))"
-OWN = "draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < w - 1), u)"
-PREFIX = "accepted = jnp.sum(jnp.cumprod(stands[:, : w - 1].astype(jnp.int32), axis=1), axis=1)"
+BONUS = "jnp.where(accepted < drafted, {}, draw(here.p, u))"
+OWN = "draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < drafted), u)"
+PREFIX = "accepted = jnp.sum(jnp.cumprod(stands.astype(jnp.int32), axis=1), axis=1)"
 ETA = "jnp.sum(jnp.where(r, pair.q, 0.0), -1, keepdims=True)"
 PI = "return jnp.where(r, 0.0, pair.q) + pair.p * eta"
-EXCESS = "jnp.maximum(pair.p - pair.q, 0.0)\n        rest"
+EXCESS = "jnp.maximum(self.slope(pair, rest) * pair.p - pair.q, 0.0)"
 MASK = "jnp.where(cache.memory.mask, 0.0, HIDDEN)"
 
 MUTANTS = [
     Mutant("drafter not rewound", LOOP, REWIND, f'({REWIND} if name != "drafter" else cache)', AFRESH),
     Mutant("target not rewound", LOOP, REWIND, f'({REWIND} if name != "target" else cache)', AFRESH),
-    Mutant("drafter's cache misses the last draft", SPECULATIVE, SCAN, SHORT_SCAN, AFRESH),
+    Mutant("drafter's cache misses the last draft", DRAFTING, LAST, LAST.replace("w)", "w - 1)"), AFRESH),
     Mutant("residual without q", "verify.py", "jnp.maximum(pi - q, 0.0)", "pi", BLOCK),
     Mutant("bonus from p", "verify.py", OWN, BONUS.format(OWN), FORMULAS),
-    Mutant("bonus from the residual", "verify.py", "here.q, accepted < w - 1", "here.q, accepted < w", BLOCK),
+    Mutant(
+        "bonus from the residual",
+        "verify.py",
+        "here.q, accepted < drafted",
+        "here.q, accepted <= drafted",
+        BLOCK,
+    ),
     Mutant("one uniform a row", "verify.py", STANDS, STANDS.replace("accept", "accept[:, :1]"), BLOCK),
     Mutant(
         "one uniform for draft and acceptance", "verify.py", STANDS, STANDS.replace("accept", "draft"), LAW
@@ -82,21 +87,32 @@ MUTANTS = [
         "batch-wide acceptance", "verify.py", PREFIX, f"{PREFIX}.min() + jnp.zeros_like(drafts[:, 0])", BLOCK
     ),
     Mutant("batch-wide advance", LOOP, COUNT, COUNT.replace("block.count", "jnp.min(block.count)"), ALONE),
-    Mutant("draft greedy, q soft", SPECULATIVE, "draw(q, u)", "jnp.argmax(q, -1).astype(jnp.int32)", LAW),
-    Mutant("raw q in the ratio", SPECULATIVE, "Pair(q, ", "Pair(raw(q_logits), ", LAW),
+    Mutant("draft greedy, q soft", DRAFTING, DRAW, "jnp.argmax(q, -1).astype(jnp.int32)", LAW),
+    Mutant("raw q in the ratio", SPECULATIVE, "Pair(made.q, ", "Pair(made.q_raw, ", LAW),
     Mutant("rules read the filtered pair", SPECULATIVE, RAW_PAIR, FILTERED_PAIR, LAW),
     Mutant("noise without position", LOOP, "key(seed), position)", "key(seed), 0 * position)", NOISE),
-    Mutant("a limit off by one", LOOP, ", n) - old.emitted", ", n) - old.emitted + 1", STOPS),
+    Mutant("a limit off by one", LOOP, ROOM, f"{ROOM} + 1", STOPS),
     Mutant("a token after the end", LOOP, "argmax(ends, axis=1) + 1", "argmax(ends, axis=1) + 2", STOPS),
-    Mutant("text goes on after the end", LOOP, "done=old.done | ended |", "done=old.done |", STOPS),
+    Mutant("text goes on after the end", LOOP, "old.done | ended |", "old.done |", STOPS),
     Mutant("finished rows go on", LOOP, COUNT, "count = jnp.minimum(block.count, room)", STOPS),
-    Mutant("drafts past the end counted", LOOP, SEEN, "seen = (place <= g) & (count[:, None] > 0)", STOPS),
+    Mutant(
+        "drafts past the end counted",
+        LOOP,
+        SEEN,
+        "seen = live[:, None] & (place < block.drafted[:, None])",
+        STOPS,
+    ),
     Mutant("eta left out", "rules.py", PI, PI.removesuffix(" * eta"), RULES),
     Mutant("eta from p", "rules.py", ETA, ETA.replace("pair.q", "pair.p"), RULES),
     Mutant(
         "V3 against max q", "rules.py", "- alpha) * _top(pair.p_raw)", "- alpha) * _top(pair.q_raw)", RULES
     ),
-    Mutant("lossy residual of p alone", "rules.py", EXCESS, "pair.p\n        rest", RULES),
+    Mutant("lossy residual of p alone", "rules.py", EXCESS, "pair.p", RULES),
+    Mutant(
+        "solved beta left at one", "rules.py", EXCESS, EXCESS.replace("self.slope(pair, rest) * ", ""), RULES
+    ),
+    Mutant("a bounded step goes past q", "rules.py", "distance > bound, bound", "distance > 0, bound", RULES),
+    Mutant("typical without the entropy", "rules.py", "exp(-entropy(", "exp(0 * entropy(", RULES),
     Mutant("top-p of an unscaled top-k", "probs.py", "before < top_p * total", "before < top_p", PROBS),
     Mutant("a draw may hit weight zero", "probs.py", "(cumulated > x)", "(cumulated >= x)", PROBS),
     Mutant("a write clamps at the end", "cache.py", 'mode="drop"', 'mode="clip"', CACHE),

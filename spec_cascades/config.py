@@ -11,15 +11,19 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-METHODS = ("target", "drafter", "speculative")
+METHODS = ("target", "drafter", "speculative", "bild", "token", "oracle", "sequence", "hybrid")
 RULES = (
     *("lossless", "drafter_only", "chow", "chow_log", "diff", "diff_log", "opt", "opt_log"),
-    *("v1", "v2", "v3", "topk", "bild", "lossy"),
+    *("v1", "v2", "v3", "topk", "typical", "bild", "lossy", "lossy_solved", "ensemble", "tv_bound"),
 )
 """The names of `spec_cascades.rules.RULES`, which cannot be read here without importing jax."""
 UNTUNED = ("lossless", "drafter_only")
 """Rules that read no alpha."""
 DTYPES = ("bfloat16", "float32")
+LENGTHS = ("fixed", "adaptive", "confident")
+SCORES = ("sum", "average", "quantile")
+LISTS = ("forbidden", "stop", "eos")
+"""Keys of `Decoding` whose value is a list, so that a sweep's list of values is a list of lists."""
 ALIASES = {name: "gamma" for name in ("num_speculative_tokens", "num_assistant_tokens", "draft_max")}
 EMBEDDED_TASK = "embedded:en-de-everyday"
 
@@ -62,7 +66,11 @@ class Models:
 class Decoding:
     """How answers are drawn. alpha None stands for the rule's default; temperature 0 is greedy.
 
-    top_k 0, top_p 1 and min_p 0 leave a filter out. Raises ConfigError for a value out of range.
+    top_k 0, top_p 1 and min_p 0 leave a filter out. gamma: drafts a block, as many as `lengths` says: fixed,
+    adaptive (by the last blocks) or confident (until max q < confidence). score, quantile: what a sequence
+    cascade defers by. repetition_penalty, logit_bias (id: addend) and forbidden (ids) change the scores that
+    every rule sees. stop: strings that end an answer, which does not show them; eos: ids in place of the
+    tokenizer's. samples: answers a prompt. Raises ConfigError for a value out of range.
     """
 
     method: str = "speculative"
@@ -76,12 +84,24 @@ class Decoding:
     max_new_tokens: int = 64
     seed: int = 0
     batch_size: int = 1
+    lengths: str = "fixed"
+    confidence: float = 0.6
+    score: str = "average"
+    quantile: float = 0.5
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    forbidden: list[int] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)
+    eos: list[int] | None = None
+    samples: int = 1
 
     def __post_init__(self) -> None:
         choose("method", self.method, METHODS)
         choose("rule", self.rule, RULES)
         require("alpha", self.alpha, self.alpha is None or not math.isnan(self.alpha), "a number or null")
-        for key in ("gamma", "max_new_tokens", "batch_size"):
+        choose("lengths", self.lengths, LENGTHS)
+        choose("score", self.score, SCORES)
+        for key in ("gamma", "max_new_tokens", "batch_size", "samples"):
             require(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
         for key in ("top_k", "seed"):
             require(key, getattr(self, key), getattr(self, key) >= 0, "0 or more")
@@ -93,11 +113,28 @@ class Decoding:
         )
         require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1]")
         require("min_p", self.min_p, 0 <= self.min_p < 1, "in [0, 1)")
+        for key in ("confidence", "quantile"):
+            require(key, getattr(self, key), 0 <= getattr(self, key) <= 1, "in [0, 1]")
+        penalty = self.repetition_penalty
+        require("repetition_penalty", penalty, 0 < penalty < math.inf, "a positive number")
+        require("stop", self.stop, all(self.stop), "a list of strings of at least one character")
+        bias = self.logit_bias
+        require("logit_bias", bias, all(-math.inf <= x < math.inf for x in bias.values()), "finite or -inf")
+
+    @property
+    def edits(self) -> bool:
+        """Whether scores are changed at all."""
+        return self.repetition_penalty != 1 or bool(self.logit_bias) or bool(self.forbidden)
+
+    @property
+    def ruled(self) -> bool:
+        """Whether the rule has a meaning."""
+        return self.method in ("speculative", "token", "oracle")
 
     @property
     def tuned(self) -> bool:
         """Whether alpha has a meaning."""
-        return self.method == "speculative" and self.rule not in UNTUNED
+        return self.rule not in UNTUNED if self.ruled else self.method in ("bild", "sequence", "hybrid")
 
 
 @dataclass(frozen=True)
@@ -151,11 +188,12 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Generate:
-    """Prompts and answers: `generate`."""
+    """Prompts and answers: `generate`. refill: a finished row of a batch makes room for the next prompt."""
 
     models: Models = Models()
     decoding: Decoding = Decoding()
     prefix: str = ""
+    refill: bool = True
 
 
 @dataclass(frozen=True)
@@ -295,6 +333,9 @@ def expand(sweep: Sweep) -> list[Point]:
             raise ConfigError(f"points: two are named {a.name!r}; give them names or let them differ")
     for point in points:
         _needs_models(sweep.models, point)
+        require(
+            "samples", point.decoding.samples, point.decoding.samples == 1, "1 here; `repeats` samples anew"
+        )
     return points
 
 
@@ -302,7 +343,7 @@ def _points(raw: Any, base: dict[str, Any], where: str) -> list[Point]:
     if not isinstance(raw, dict):
         raise ConfigError(f"{where.rstrip('.')}: {raw!r} is not a mapping of decoding fields")
     given = _known(Decoding, _renamed({key: value for key, value in raw.items() if key != "name"}), where)
-    lists = {key: value for key, value in given.items() if isinstance(value, list)}
+    lists = {key: value for key, value in given.items() if _varies(key, value)}
     found = []
     for values in itertools.product(*lists.values()):
         varied = dict(zip(lists, values, strict=True))
@@ -313,12 +354,20 @@ def _points(raw: Any, base: dict[str, Any], where: str) -> list[Point]:
     return found
 
 
+def _varies(key: str, value: Any) -> bool:
+    """Whether a point's value stands for each of its elements."""
+    if key in LISTS:
+        return isinstance(value, list) and bool(value) and all(isinstance(x, list) for x in value)
+    return isinstance(value, list)
+
+
 def label(decoding: Decoding, base: dict[str, Any]) -> str:
     """'v3 alpha=0.5 min_p=0.1': the method or rule, its alpha, and what differs from `base`."""
-    name = decoding.rule if decoding.method == "speculative" else decoding.method
+    names = [decoding.method] if decoding.method != "speculative" else []
+    name = " ".join(names + [decoding.rule] * decoding.ruled)
     if decoding.tuned and decoding.alpha is not None:
         name += f" alpha={_short(decoding.alpha)}"
-    skip = {"method", "rule", "alpha"} | (set() if decoding.method == "speculative" else {"gamma"})
+    skip = {"method", "rule", "alpha"} | (set() if decoding.method in ("speculative", "bild") else {"gamma"})
     differs = {k: v for k, v in asdict(decoding).items() if k not in skip and v != base[k]}
     return name + "".join(f" {key}={_short(value)}" for key, value in differs.items())
 

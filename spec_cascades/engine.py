@@ -1,7 +1,7 @@
 """Texts to answers: two loaded models, their tokenizer, and a compiled loop for each method and shape."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -9,14 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import checkpoints, rules
+from spec_cascades import asking, checkpoints, methods
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding
-from spec_cascades.decode import loop
-from spec_cascades.decode.autoregressive import Autoregressive
-from spec_cascades.decode.speculative import Speculative
-from spec_cascades.models.widened import same_width
-from spec_cascades.probs import Sampling
+from spec_cascades.decode import loop, scheduler, sequence
 from spec_cascades.tokenizers import Tokenizer, check_compatible
 
 BUCKET = 32
@@ -26,8 +22,9 @@ BUCKET = 32
 class Answer(NamedTuple):
     """One row's answer and counts.
 
-    tokens: ids, the end symbol included; finish_reason: eos or length; judged, accepted: drafts the verifier
-    decided on and kept, by position in the block (empty where nothing is drafted).
+    text: before a stop string; tokens: ids, the end symbol and what completes a stop string included;
+    finish_reason: eos, stop, length or capacity (the target's window is full); judged, accepted: drafts the
+    verifier decided on and kept, by position in the block (empty where nothing is drafted).
     """
 
     text: str
@@ -40,19 +37,35 @@ class Answer(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Answers of one call; seconds: wall clock with the device synchronised, compilation apart."""
+    """Answers of one call; seconds: wall clock with the device synchronised, compilation apart.
+
+    info: what a sequence cascade says of its stages, by name; None for other methods.
+    """
 
     answers: list[Answer]
     seconds: float
     compile_seconds: float
+    info: dict[str, Any] | None = None
+
+
+class Call(NamedTuple):
+    """The arguments of `loop.start`."""
+
+    method: Any
+    params: dict[str, Any]
+    tokens: jax.Array
+    lengths: jax.Array
+    request: loop.Request
+    max_new: int
 
 
 class Engine:
     """A drafter and a target by reference (`checkpoints.load`), loaded when a method first needs them.
 
-    dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in the chat template of
-    the target (or of a drafter without one). Raises ValueError for unknown references, for models
-    whose tokenizers differ, and where a method needs a model that was not given.
+    drafter: also "lookup" or "lookup:N", n-grams of the text so far (`decode.lookup`), and "exit:K", the
+    target's first K layers; dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn
+    in the chat template of the target (or of a drafter without one). Raises ValueError for unknown
+    references, for models whose tokenizers differ, and where a method needs a model that was not given.
     """
 
     def __init__(
@@ -61,21 +74,31 @@ class Engine:
         self._refs = {"target": target, "drafter": drafter}
         self._dtype, self._chat = dtype, chat
         self._loaded: dict[str, Loaded] = {}
-        self._warm: set[tuple[loop.Method, int, int, int]] = set()
+        self._warm: set[tuple[Any, ...]] = set()
 
     def model(self, role: str) -> Loaded:
         """The model in the role "target" or "drafter", its parameters as decoding wants them."""
         if role not in self._loaded:
-            if self._refs[role] is None:
+            ref = self._refs[role]
+            if ref is None:
                 raise ValueError(f"models.{role} is not given, and this method needs it")
-            loaded = checkpoints.load(self._refs[role], self._dtype)
-            self._loaded[role] = loaded._replace(params=loaded.lm.serving(loaded.params))
+            if role == "drafter" and (layers := methods.exit_after(ref)) is not None:
+                self._loaded[role] = methods.exited(self.model("target"), layers)
+            else:
+                loaded = checkpoints.load(ref, self._dtype)
+                self._loaded[role] = loaded._replace(params=loaded.lm.serving(loaded.params))
         return self._loaded[role]
+
+    @cached_property
+    def _models(self) -> list[str]:
+        """The roles that a model of its own plays."""
+        given = [role for role in ("drafter", "target") if self._refs[role] is not None]
+        return [role for role in given if methods.looked_up(self._refs[role]) is None]
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the models given; ValueError if they have none or differ."""
-        found = [self.model(role) for role in ("drafter", "target") if self._refs[role] is not None]
+        found = [self.model(role) for role in self._models]
         for loaded in found:
             if loaded.tokenizer is None:
                 raise ValueError(
@@ -90,94 +113,176 @@ class Engine:
             text = self.tokenizer.chat([{"role": "user", "content": text}])
         return self.tokenizer.encode(text)
 
-    def method(self, decoding: Decoding) -> loop.Method:
+    def method(self, decoding: Decoding) -> loop.Method | sequence.Sequence:
         """The decoding method that a configuration names."""
-        if decoding.method in ("target", "drafter"):
-            return Autoregressive(self.model(decoding.method).lm, decoding.method)
-        drafter, target = same_width(self.model("drafter").lm, self.model("target").lm)
-        return Speculative(drafter, target, rules.get(decoding.rule), decoding.gamma)
+        return methods.method_of(decoding, self._refs["drafter"], lambda role: self.model(role).lm)
 
     def run(
-        self, texts: list[str], decoding: Decoding, watch: Callable[[list[Answer]], None] | None = None
+        self,
+        texts: list[str],
+        decoding: Decoding | Sequence[Decoding],
+        watch: Callable[[list[Answer]], None] | None = None,
+        buffer: int | None = None,
     ) -> Batch:
-        """Answers to one batch of prompts, row i drawing from seed + i; a new shape is compiled apart.
+        """Answers to one batch of prompts; a new shape is compiled apart.
 
-        watch: called after each block but the last with the answers so far (a stream of text).
+        decoding: one for all, row i drawing from seed + i, or one a row, which may differ in all but
+        `methods.SHARED`; watch: called after each block but the last with the answers so far (a stream of
+        text); buffer: room for so many new tokens a row, so that batches of different limits share a shape.
+        Raises ValueError for what the method cannot honour.
         """
-        method = self.method(decoding)
-        params = {role: self.model(role).params for role in method.models}
-        tokens, lengths = self._pad([self.encode(text) for text in texts])
-        request = self._request(decoding, len(texts))
-        call = _Call(method, params, tokens, lengths, request, decoding.max_new_tokens)
-        shape, compile_seconds = (method, *tokens.shape, decoding.max_new_tokens), 0.0
-        if shape not in self._warm:
-            one = request._replace(max_new_tokens=jnp.ones_like(request.max_new_tokens))
-            compile_seconds = _timed(call._replace(request=one), None)[1]
-            self._warm.add(shape)
-        answers = lambda out: [self._answer(out, i, method) for i in range(len(texts))]
-        out, seconds = _timed(call, watch and (lambda out: watch(answers(out))))
+        each = methods.each(decoding, len(texts))
+        call = self.call(texts, each)
+        call = call._replace(max_new=max(call.max_new, buffer or 0))
+        if isinstance(call.method, sequence.Sequence):
+            return self._in_sequence(call, each, watch)
+        compile_seconds = self._compile(call, lambda one: _timed(one, None, None))
+        stop = (lambda before, out: self._ends(each, before, out)) if any(d.stop for d in each) else None
+        answers = lambda out: [self._answer(out, i, d, call.request) for i, d in enumerate(each)]
+        out, seconds = _timed(call, watch and (lambda out: watch(answers(out))), stop)
         return Batch(answers(out), seconds, compile_seconds)
+
+    def call(self, texts: list[str], decoding: Decoding | Sequence[Decoding]) -> Call:
+        """One batch as `decode.loop.start` is called with it, for programs that drive the loop themselves."""
+        each = methods.each(decoding, len(texts))
+        method, prompts = self.method(each[0]), [self.encode(text) for text in texts]
+        return Call(
+            method,
+            {role: self.model(role).params for role in method.models},
+            *_pad(prompts),
+            self._request(each, prompts, method),
+            max(d.max_new_tokens for d in each),
+        )
+
+    def serve(
+        self, texts: list[str], decoding: Decoding | Sequence[Decoding], slots: int, idle: int = 1
+    ) -> Generator[tuple[int, Answer], None, scheduler.Stats]:
+        """Yields (i, prompt i's answer) as they are ready; `slots` rows at a time, refilled as rows finish.
+
+        Each answer is the one that `run` gives for the prompt alone. idle: free slots that call for a refill.
+        Raises ValueError as `run` does, and for methods whose rows cannot be refilled.
+        """
+        each = methods.each(decoding, len(texts))
+        method = self.method(each[0])
+        if isinstance(method, sequence.Sequence):
+            raise ValueError(f"method {each[0].method!r} answers whole batches: its slots cannot be refilled")
+        prompts = [self.encode(text) for text in texts]
+        request = self._request(each, prompts, method)
+        ends = lambda rows, before, out: self._ends([each[i] for i in rows], before, out)
+        serving = scheduler.serve(
+            method,
+            {role: self.model(role).params for role in method.models},
+            prompts,
+            request,
+            max(d.max_new_tokens for d in each),
+            slots,
+            idle,
+            BUCKET,
+            ends if any(d.stop for d in each) else None,
+        )
+        return self._served(serving, each, request)
+
+    def _served(
+        self, serving: Any, each: Sequence[Decoding], request: loop.Request
+    ) -> Generator[tuple[int, Answer], None, scheduler.Stats]:
+        while True:
+            try:
+                i, row = next(serving)
+            except StopIteration as end:
+                return end.value
+            own = jax.tree.map(lambda x, i=i: x[i : i + 1], request)
+            yield i, self._answer(row, 0, each[i], own)
 
     def flops_per_token(self) -> dict[str, float]:
         """FLOPs of one decoded token by role, attention over the context left out."""
-        given = [role for role, ref in self._refs.items() if ref is not None]
-        return {role: float(self.model(role).lm.flops_per_token()) for role in given}
+        return {role: float(self.model(role).lm.flops_per_token()) for role in self._models}
 
-    @staticmethod
-    def _pad(rows: list[list[int]]) -> tuple[jax.Array, jax.Array]:
-        longest = max(len(row) for row in rows)
-        tokens = np.zeros((len(rows), -(-longest // BUCKET) * BUCKET), np.int32)
-        for i, row in enumerate(rows):
-            tokens[i, : len(row)] = row
-        return jnp.asarray(tokens), jnp.asarray([len(row) for row in rows], jnp.int32)
+    def _request(self, each: Sequence[Decoding], prompts: list[list[int]], method: Any) -> loop.Request:
+        first = self.model(next(iter(method.models)))
+        # An encoder's text is not the decoder's: it neither counts as repeated nor fills the window.
+        own = [[] for _ in prompts] if getattr(first.lm, "encodes", False) else prompts
+        window = lambda role: getattr(self.model(role).config, "context", None)
+        windows = asking.Windows(**{role: window(role) for role in method.models})
+        width = next(iter(method.models.values())).vocab
+        return asking.request_of(each, own, self.tokenizer, width, windows)
 
-    def _request(self, d: Decoding, b: int) -> loop.Request:
-        alpha = d.alpha if d.alpha is not None else rules.get(d.rule).default
-        fill = lambda value, dtype: np.full(b, value, dtype)
-        sampling = Sampling(
-            fill(d.temperature, np.float32),
-            fill(d.top_k, np.int32),
-            fill(d.top_p, np.float32),
-            fill(d.min_p, np.float32),
-        )
-        eos = np.tile(np.asarray(self.tokenizer.stops, np.int32), (b, 1))
-        limit = fill(d.max_new_tokens, np.int32)
-        seeds = (d.seed + np.arange(b)).astype(np.uint32)
-        return jax.tree.map(jnp.asarray, loop.Request(sampling, fill(alpha, np.float32), eos, limit, seeds))
+    def _compile(self, call: Call, run: Callable[[Call], Any]) -> float:
+        """Seconds that a shape took to compile, 0 for one that had been."""
+        shape = (call.method, *call.tokens.shape, call.max_new, call.request.edits is None)
+        if shape in self._warm:
+            return 0.0
+        one = call.request._replace(max_new_tokens=jnp.ones_like(call.request.max_new_tokens))
+        began = time.perf_counter()
+        run(call._replace(request=one))
+        self._warm.add(shape)
+        return time.perf_counter() - began
 
-    def _answer(self, out: loop.Generation, i: int, method: loop.Method) -> Answer:
+    def _in_sequence(self, call: Call, each: Sequence[Decoding], watch: Any) -> Batch:
+        if any(d.stop for d in each):
+            raise ValueError("stop: a sequence cascade scores whole answers and knows no stop strings")
+        compile_seconds = self._compile(call, lambda one: sequence.warm(*one))
+        began = time.perf_counter()
+        out, info = sequence.run(*call)
+        out, seconds = jax.device_get(out), time.perf_counter() - began
+        answers = [self._answer(out, i, d, call.request) for i, d in enumerate(each)]
+        told = info._asdict() | {"waiting_share": info.waiting_share}
+        return Batch(answers, seconds, compile_seconds, {k: np.asarray(v).tolist() for k, v in told.items()})
+
+    def _ends(
+        self, each: Sequence[Decoding], before: loop.Generation, out: loop.Generation
+    ) -> np.ndarray | None:
+        """Where stop strings end the rows [b], loop.FOREVER for a row that goes on; None if all do."""
+        length = np.full_like(out.length, loop.FOREVER)
+        for i, d in enumerate(each):
+            tokens, known = out.tokens[i, : out.length[i]].tolist(), int(before.length[i])
+            if known < len(tokens) and (n := asking.stopped(self.tokenizer, tokens, known, d.stop)):
+                length[i] = n
+        return length if (length < loop.FOREVER).any() else None
+
+    def _answer(self, out: loop.Generation, i: int, decoding: Decoding, request: loop.Request) -> Answer:
         tokens = [int(t) for t in out.tokens[i, : out.length[i]]]
-        steps, drafting = int(out.ledger.steps[i]), "drafter" in method.models
+        calls = {name: int(n[i]) for name, n in out.ledger.calls.items()}
+        text = self.tokenizer.decode(tokens)
+        shown = asking.before(text, decoding.stop)
+        full = request.capacity is not None and len(tokens) >= int(request.capacity[i])
+        reason = "stop" if shown != text else "eos" if out.ended[i] else "capacity" if full else "length"
         return Answer(
-            text=self.tokenizer.decode(tokens),
+            text=shown,
             tokens=tokens,
-            finish_reason="eos" if out.ended[i] else "length",
-            target_calls=steps if "target" in method.models else 0,
-            drafter_calls=steps * method.width if drafting else 0,
+            finish_reason=reason,
+            target_calls=calls.get("target", 0),
+            drafter_calls=calls.get("drafter", 0),
             judged=out.ledger.judged[i].tolist(),
             accepted=out.ledger.accepted[i].tolist(),
         )
 
 
-class _Call(NamedTuple):
-    """The arguments of `loop.start`."""
-
-    method: loop.Method
-    params: dict[str, Any]
-    tokens: jax.Array
-    lengths: jax.Array
-    request: loop.Request
-    max_new: int
+def _pad(rows: list[list[int]]) -> tuple[jax.Array, jax.Array]:
+    longest = max(len(row) for row in rows)
+    tokens = np.zeros((len(rows), -(-longest // BUCKET) * BUCKET), np.int32)
+    for i, row in enumerate(rows):
+        tokens[i, : len(row)] = row
+    return jnp.asarray(tokens), jnp.asarray([len(row) for row in rows], jnp.int32)
 
 
-def _timed(call: _Call, watch: Callable[[loop.Generation], None] | None) -> tuple[loop.Generation, float]:
-    """The answers and the seconds; `watch` sees what is there after each block, which costs a round trip."""
+def _timed(
+    call: Call,
+    watch: Callable[[loop.Generation], None] | None,
+    stop: Callable[[loop.Generation, loop.Generation], np.ndarray | None] | None,
+) -> tuple[loop.Generation, float]:
+    """The answers and the seconds; `watch` or `stop` see each block, which costs a round trip."""
     began = time.perf_counter()
     progress = loop.start(*call)
+    before = jax.device_get(loop.finish(progress, call.request)) if stop else None
+    steps = 1 if watch or stop else loop.FOREVER
     while True:
-        progress = loop.run(call.method, call.params, progress, call.request, 1 if watch else loop.FOREVER)
+        progress = loop.run(call.method, call.params, progress, call.request, steps)
         out, done = jax.device_get((loop.finish(progress, call.request), progress.done))
+        if stop and (length := stop(before, out)) is not None:
+            progress = loop.cut(progress, before, length)
+            out, done = jax.device_get((loop.finish(progress, call.request), progress.done))
         if done.all():
             return out, time.perf_counter() - began
+        before = out
         if watch:
             watch(out)

@@ -1,6 +1,7 @@
 """Logits to the distributions that rules read and samplers draw from, and one exact draw.
 
-Filters apply in one fixed order, to both models alike: temperature, top-k, top-p, min-p, each on the
+Everything applies in one fixed order, to both models alike: first a request's edits of the scores
+(repetition penalty, then bias), which rules see too; then temperature, top-k, top-p, min-p, each on the
 renormalised result of the one before.
 """
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from spec_cascades.typing import Array, Float, Int
+from spec_cascades.typing import Array, Bool, Float, Int
 
 
 class Sampling(NamedTuple):
@@ -20,6 +21,45 @@ class Sampling(NamedTuple):
     top_k: Int[Array, " b"]
     top_p: Float[Array, " b"]
     min_p: Float[Array, " b"]
+
+
+class Edits(NamedTuple):
+    """A row's changes to the logits; -inf in `bias` forbids an id, penalty 1 leaves repetitions alone.
+
+    seen: ids that count as repeated before the first token, such as the prompt's.
+    """
+
+    bias: Float[Array, "b v"]
+    penalty: Float[Array, " b"]
+    seen: Bool[Array, "b v"]
+
+
+def edited(
+    logits: Float[Array, "b t v"], edits: Edits | None, seen: Bool[Array, "_ _ v"] | None
+) -> Float[Array, "b t v"]:
+    """Logits after the repetition penalty (x / penalty where x > 0, else x * penalty; Keskar et al. 2019)
+    on ids in `seen`, and the bias; as they are for None.
+    """
+    if edits is None:
+        return logits
+    penalty = jnp.where(seen, edits.penalty[:, None, None], 1.0)
+    return jnp.where(logits > 0, logits / penalty, logits * penalty) + edits.bias[:, None]
+
+
+def used(seen: Bool[Array, "b v"], tokens: Int[Array, "b t"], count: Int[Array, " b"]) -> Bool[Array, "b v"]:
+    """`seen` and the first count[b] tokens of each row."""
+    v = seen.shape[-1]
+    at = jnp.where(jnp.arange(tokens.shape[1]) < count[:, None], tokens, v)
+    return jax.vmap(lambda row, ids: row.at[ids].set(True, mode="drop"))(seen, at)
+
+
+def used_along(seen: Bool[Array, "b v"] | None, tokens: Int[Array, "b t"]) -> Bool[Array, "b t+1 v"] | None:
+    """What has been seen before each of the tokens, and after the last."""
+    if seen is None:
+        return None
+    one = lambda now, token: (now | (jnp.arange(now.shape[-1]) == token[:, None]),) * 2
+    along = lax.scan(one, seen, tokens.T)[1]
+    return jnp.moveaxis(jnp.concatenate([seen[None], along]), 0, 1)
 
 
 class Pair(NamedTuple):

@@ -1,23 +1,33 @@
 """Prompts to answers, batch by batch, with the figures of the run."""
 
-from collections.abc import Callable, Iterator
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from spec_cascades.config import Generate
+from spec_cascades.config import Decoding, Generate, build
 from spec_cascades.metrics import rates
 from spec_cascades.sweep import Runner, Watch, with_alpha
+from spec_cascades.tasks.examples import Prompt
 
 UNFINISHED = "\ufffd"
 """What a decoder puts for bytes that are no whole character (yet)."""
 
 
 class Batch(NamedTuple):
-    """One row a prompt, ready for JSON; seconds without compilation."""
+    """One row an answer, ready for JSON; seconds without compilation, which is None where it is in them."""
 
     rows: list[dict[str, Any]]
     seconds: float
-    compile_seconds: float
+    compile_seconds: float | None
+
+
+class Asked(NamedTuple):
+    """One answer that is wanted: row i of the output."""
+
+    prompt: str
+    decoding: Decoding
 
 
 def load(config: Generate) -> Runner:
@@ -27,15 +37,62 @@ def load(config: Generate) -> Runner:
     return Engine(**asdict(config.models))
 
 
-def run(config: Generate, prompts: list[str], engine: Runner, watch: Watch | None = None) -> Iterator[Batch]:
-    """Answers in the order of the prompts, `config.decoding.batch_size` at a time; prompt i has seed + i."""
-    decoding = with_alpha(config.decoding)
-    for first in range(0, len(prompts), decoding.batch_size):
-        some = prompts[first : first + decoding.batch_size]
-        texts = [config.prefix + prompt for prompt in some]
-        batch = engine.run(texts, replace(decoding, seed=decoding.seed + first), watch)
-        rows = [{"input": p, **a._asdict()} for p, a in zip(some, batch.answers, strict=True)]
+def ask(config: Generate, prompts: Sequence[str | Prompt]) -> list[Asked]:
+    """Every prompt as often as its `samples` says, with its own changes to the decoding.
+
+    Row i has the configuration's seed + i, unless the prompt names a seed: then its sample j has that + j.
+    Raises ConfigError for an unknown key or a value out of range.
+    """
+    base, asked = asdict(config.decoding), []
+    for number, prompt in enumerate(prompts):
+        text, changes = (prompt, {}) if isinstance(prompt, str) else prompt
+        decoding = (
+            build(Decoding, base | changes, f"prompt {number}: decoding.") if changes else config.decoding
+        )
+        decoding = with_alpha(decoding)
+        for sample in range(decoding.samples):
+            seed = decoding.seed + (sample if "seed" in changes else len(asked))
+            asked.append(Asked(text, replace(decoding, seed=seed)))
+    return asked
+
+
+def run(
+    config: Generate, prompts: Sequence[str | Prompt], engine: Runner, watch: Watch | None = None
+) -> Iterator[Batch]:
+    """Answers in the order of the prompts, `config.decoding.batch_size` at a time.
+
+    With config.refill a row that is done makes room for the next prompt, and answers come in small groups,
+    still in order.
+    """
+    asked, size = ask(config, prompts), config.decoding.batch_size
+    whole = config.decoding.method in ("sequence", "hybrid")
+    if config.refill and 1 < size < len(asked) and not whole and watch is None:
+        yield from _refilled(config, asked, engine)
+        return
+    for first in range(0, len(asked), size):
+        some = asked[first : first + size]
+        texts = [config.prefix + a.prompt for a in some]
+        batch = engine.run(texts, [a.decoding for a in some], watch)
+        rows = [_row(a, answer) for a, answer in zip(some, batch.answers, strict=True)]
         yield Batch(rows, batch.seconds, batch.compile_seconds)
+
+
+def _refilled(config: Generate, asked: list[Asked], engine: Runner) -> Iterator[Batch]:
+    """Answers as soon as all before them are there."""
+    texts, slots = [config.prefix + a.prompt for a in asked], config.decoding.batch_size
+    held: dict[int, dict[str, Any]] = {}
+    shown, began = 0, time.perf_counter()
+    for i, answer in engine.serve(texts, [a.decoding for a in asked], slots):
+        held[i] = _row(asked[i], answer)
+        ready = list(itertools.takewhile(held.__contains__, itertools.count(shown)))
+        if ready:
+            now = time.perf_counter()
+            yield Batch([held.pop(j) for j in ready], now - began, None)
+            shown, began = shown + len(ready), time.perf_counter()
+
+
+def _row(asked: Asked, answer: Any) -> dict[str, Any]:
+    return {"input": asked.prompt, "seed": asked.decoding.seed, **answer._asdict()}
 
 
 class Stream:
@@ -64,6 +121,7 @@ class Totals:
     def __init__(self) -> None:
         self.counts: list[rates.Counts] = []
         self.seconds = self.compile_seconds = 0.0
+        self.apart = True
 
     def add(self, batch: Batch) -> None:
         """Counts one batch in."""
@@ -71,15 +129,17 @@ class Totals:
             calls = (r["target_calls"], r["drafter_calls"])
             self.counts.append(rates.Counts(len(r["tokens"]), *calls, r["judged"], r["accepted"]))
         self.seconds += batch.seconds
-        self.compile_seconds += batch.compile_seconds
+        self.compile_seconds += batch.compile_seconds or 0.0
+        self.apart = self.apart and batch.compile_seconds is not None
 
     def line(self) -> str:
         """'3 answers, 41 tokens in 0.12 s (compiling 4.1 s), 3.20 tokens per target call, ...'."""
         total = rates.total(self.counts)
         figures = rates.rates(total)
+        compiling = f"compiling {self.compile_seconds:.1f} s" if self.apart else "compilation included"
         parts = [
             f"{len(self.counts)} answers",
-            f"{total.tokens} tokens in {self.seconds:.2f} s (compiling {self.compile_seconds:.1f} s)",
+            f"{total.tokens} tokens in {self.seconds:.2f} s ({compiling})",
         ]
         if figures.tokens_per_target_call is not None:
             parts.append(f"{figures.tokens_per_target_call:.2f} tokens per target call")

@@ -9,6 +9,9 @@ from spec_cascades.config import Decoding, Point
 from spec_cascades.metrics import rates, text
 from spec_cascades.tasks.examples import Example
 
+CATCH_UP = 8
+"""Tokens that one catching-up call of `decode.token_cascade` reads, which cannot be read here without jax."""
+
 
 class Outcome(NamedTuple):
     """All of one point's finished work, batches ordered by (repeat, first example)."""
@@ -70,8 +73,30 @@ def _own_figures(outcome: Outcome, examples: list[Example], flops: dict[str, flo
         "gflops_per_answer": _gflops(outcome.point.decoding, ledger, flops) / len(answers),
         "latency": _latency(outcome, ledger.tokens),
         "answer_tokens": ledger.tokens / len(answers),
-        "cut_off": sum(a["finish_reason"] == "length" for a in answers) / len(answers),
+        "cut_off": sum(a["finish_reason"] in ("length", "capacity") for a in answers) / len(answers),
         "compile_seconds": outcome.compile_seconds,
+        **_stages(outcome),
+    }
+
+
+def _stages(outcome: Outcome) -> dict[str, Any]:
+    """Of a sequence cascade: how many answers were deferred, and the wait that its sequential start costs.
+
+    waiting_share: of the time of batches in which the target ran, the part before its first tokens.
+    """
+    told = [b["info"] for b in outcome.batches if b.get("info")]
+    if not told:
+        return {}
+    ran = [i for i in told if i["waiting_seconds"] is not None]
+    total = sum(i["drafter_seconds"] + i["target_seconds"] for i in ran)
+    return {
+        "stages": {
+            "deferral_rate": float(np.mean([d for i in told for d in i["deferred"]])),
+            "drafter_seconds": float(np.mean([i["drafter_seconds"] for i in told])),
+            "target_seconds": float(np.mean([i["target_seconds"] for i in told])),
+            "waiting_seconds": float(np.mean([i["waiting_seconds"] for i in ran])) if ran else None,
+            "waiting_share": sum(i["waiting_seconds"] for i in ran) / total if ran else None,
+        }
     }
 
 
@@ -88,9 +113,18 @@ def _quality(outcome: Outcome, examples: list[Example]) -> dict[str, Any]:
 
 
 def _gflops(decoding: Decoding, ledger: rates.Counts, flops: dict[str, float]) -> float:
-    """Decoder arithmetic of all answers, encoders not counted: a verifying call reads gamma + 1 tokens."""
-    width = decoding.gamma + 1 if decoding.method == "speculative" else 1
-    spent = {"target": ledger.target_calls * width, "drafter": ledger.drafter_calls}
+    """Decoder arithmetic of all answers, encoders not counted: a verifying call reads gamma + 1 tokens.
+
+    A lazy token cascade catches up in calls of eight; a hybrid reads a deferred answer once with each model.
+    """
+    block = {"speculative": decoding.gamma + 1, "bild": decoding.gamma + 1, "token": CATCH_UP}
+    spent = {
+        "target": ledger.target_calls * block.get(decoding.method, 1),
+        "drafter": ledger.drafter_calls,
+    }
+    if decoding.method == "hybrid":
+        deferred = sum(ledger.judged) - sum(ledger.accepted)
+        spent = {role: calls + deferred * decoding.max_new_tokens for role, calls in spent.items()}
     return sum(calls * flops.get(role, 0.0) for role, calls in spent.items()) / 1e9
 
 
@@ -109,11 +143,14 @@ def _latency(outcome: Outcome, tokens: int) -> dict[str, float]:
 
 
 def _sampling(decoding: Decoding) -> dict[str, Any]:
-    """The filters in force; greedy decoding reads none of them."""
-    if decoding.temperature == 0:
-        return {"greedy": True}
-    keys = ("temperature", "top_k", "top_p", "min_p")
-    return {"greedy": False, **{key: getattr(decoding, key) for key in keys}}
+    """The filters, edits and ends in force; greedy decoding reads no filter."""
+    edits = ("repetition_penalty", "logit_bias", "forbidden") if decoding.edits else ()
+    ends = [key for key in ("stop", "eos") if getattr(decoding, key)]
+    keys = ("temperature", "top_k", "top_p", "min_p") if decoding.temperature > 0 else ()
+    return {
+        "greedy": decoding.temperature == 0,
+        **{key: getattr(decoding, key) for key in (*keys, *edits, *ends)},
+    }
 
 
 def _seeds(decoding: Decoding, repeats: int, n: int) -> dict[str, Any]:

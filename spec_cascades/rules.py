@@ -9,7 +9,7 @@ the target. It aims the sampler at
 
 which for a mask of width 1 is q (1 - r) + p r. To add a rule, decorate a function here; nothing else needs to
 know. Inside, `alpha` broadcasts against [..., 1], `pair.q_raw`/`pair.p_raw` are at temperature 1 and
-unfiltered.
+unfiltered. The laws that no mask gives are `Lossy` and `Mixture`.
 """
 
 import math
@@ -18,30 +18,42 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
+from jax import lax
 
 from spec_cascades.probs import Pair, entropy, first_best, total_variation
 from spec_cascades.typing import Array, Bool, Float, Int
 
 Mask = Callable[[Pair, Array], Bool[Array, "..."]]
+Scalars = Callable[[Pair, Array], Float[Array, "... 1"]]
+
+HALVINGS = 30
+"""Of an interval of length one, for 1 / beta: a few bits more than float32 has, as 1 / beta may be small."""
 
 
 @runtime_checkable
 class Rule(Protocol):
     """A law pi built from a pair: what verification needs, and what a user should know about alpha.
 
-    lossless, draft_only: an alpha at which pi = p (pi = q) for every pair; default: a sensible start.
+    lossless, draft_only: an alpha at which pi = p (pi = q) for every pair; default: a sensible start; about:
+    the formula in one line.
     """
 
     name: str
     lossless: float
     draft_only: float
     default: float
+    about: str
 
     def at(self, pair: Pair, tokens: Int[Array, "..."], alpha: Array) -> Float[Array, "..."]:
         """pi at one token a position, [...], or any value >= q(token) where pi(token) >= q(token)."""
 
     def pi(self, pair: Pair, alpha: Array) -> Float[Array, "... v"]:
         """The whole law. Verification asks for it at one position only."""
+
+
+def _at(x: Array, tokens: Int[Array, "..."]) -> Array:
+    """x [..., v] at one token a position, [..., 1]."""
+    return jnp.take_along_axis(x, tokens[..., None], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -66,9 +78,8 @@ class Deferral:
 
     def at(self, pair: Pair, tokens: Int[Array, "..."], alpha: Array) -> Float[Array, "..."]:
         r, eta = self._parts(pair, alpha)
-        one = lambda x: jnp.take_along_axis(x, tokens[..., None], axis=-1)
-        r = r if r.shape[-1] == 1 else one(r)
-        return (jnp.where(r, 0.0, one(pair.q)) + one(pair.p) * eta)[..., 0]
+        r = r if r.shape[-1] == 1 else _at(r, tokens)
+        return (jnp.where(r, 0.0, _at(pair.q, tokens)) + _at(pair.p, tokens) * eta)[..., 0]
 
     def pi(self, pair: Pair, alpha: Array) -> Float[Array, "... v"]:
         r, eta = self._parts(pair, alpha)
@@ -77,38 +88,105 @@ class Deferral:
 
 @dataclass(frozen=True)
 class Lossy:
-    """Lossy speculative decoding, beta = 1: min(q, p / (1 - alpha)) + rest * norm(max(0, p - q)).
+    """Lossy speculative decoding: min(q, p / (1 - alpha)) + rest * norm(max(0, p / beta - q)).
 
     Leviathan et al. 2023 (appendix A.5) as the paper states it: accept with min(1, p / ((1 - alpha) q)), else
-    draw from the residual. At alpha = 1 it keeps every draft that the target gives any mass.
+    draw from the residual. At alpha = 1 it keeps every draft that the target gives any mass. `slope` is
+    1 / beta [..., 1], from the pair and the rest [..., 1]; alpha outside [0, 1] stands for the nearer end.
     """
 
-    name: str = "lossy"
+    name: str
+    slope: Scalars
+    about: str
     lossless: float = 0.0
     draft_only: float = 1.0
     default: float = 0.3
-    about: str = "(no mask) accepts with min(1, p / ((1 - alpha) q)), beta = 1"
 
     @staticmethod
     def _kept(q: Array, p: Array, alpha: Array) -> Array:
-        whole = (1 - alpha) * q <= p
-        return jnp.where(whole & (p > 0), q, p / jnp.where(whole, 1.0, 1 - alpha))
+        share = 1 - jnp.clip(alpha, 0.0, 1.0)
+        whole = share * q <= p
+        return jnp.where(whole & (p > 0), q, p / jnp.where(whole, 1.0, share))
 
     def at(self, pair: Pair, tokens: Int[Array, "..."], alpha: Array) -> Float[Array, "..."]:
-        one = lambda x: jnp.take_along_axis(x, tokens[..., None], axis=-1)
-        return self._kept(one(pair.q), one(pair.p), alpha)[..., 0]
+        # Where less than q is kept, p < (1 - alpha) q <= beta q: the residual adds nothing, whatever beta.
+        return self._kept(_at(pair.q, tokens), _at(pair.p, tokens), alpha)[..., 0]
 
     def pi(self, pair: Pair, alpha: Array) -> Float[Array, "... v"]:
-        kept, excess = self._kept(pair.q, pair.p, alpha), jnp.maximum(pair.p - pair.q, 0.0)
+        kept = self._kept(pair.q, pair.p, alpha)
         rest = jnp.maximum(1 - jnp.sum(kept, axis=-1, keepdims=True), 0.0)
+        excess = jnp.maximum(self.slope(pair, rest) * pair.p - pair.q, 0.0)
         total = jnp.sum(excess, axis=-1, keepdims=True)
         return kept + rest * excess / jnp.where(total > 0, total, 1.0)
 
 
-RULES: dict[str, Deferral | Lossy] = {"lossy": Lossy()}
+def _heuristic(pair: Pair, rest: Array) -> Float[Array, "... 1"]:
+    return jnp.ones_like(rest)
 
 
-def get(name: str) -> Deferral | Lossy:
+def _solved(pair: Pair, rest: Array) -> Float[Array, "... 1"]:
+    """The least x = 1 / beta with sum_v max(0, x p - q) >= rest, where pi sums to one without `norm`.
+
+    The sum grows with x and lies between x - 1 and x, so x is in [rest, 1 + rest]. At x = 1 / (1 - alpha) it
+    is x - sum(kept) >= rest: hence beta >= 1 - alpha.
+    """
+
+    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        x = (low + high) / 2
+        short = jnp.sum(jnp.maximum(x * pair.p - pair.q, 0.0), axis=-1, keepdims=True) < rest
+        return jnp.where(short, x, low), jnp.where(short, high, x)
+
+    return lax.fori_loop(0, HALVINGS, halve, (rest, 1 + rest))[1]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """(1 - w) p + w q: not all or nothing, as a mask of one bit, but a weight in [0, 1] a position.
+
+    Drafts are rejected with probability (1 - w) D_TV(p, q).
+    """
+
+    name: str
+    weight: Scalars
+    default: float
+    about: str
+    lossless: float = 0.0
+    draft_only: float = 1.0
+
+    def at(self, pair: Pair, tokens: Int[Array, "..."], alpha: Array) -> Float[Array, "..."]:
+        w = self.weight(pair, alpha)
+        return ((1 - w) * _at(pair.p, tokens) + w * _at(pair.q, tokens))[..., 0]
+
+    def pi(self, pair: Pair, alpha: Array) -> Float[Array, "... v"]:
+        w = self.weight(pair, alpha)
+        return (1 - w) * pair.p + w * pair.q
+
+
+def _share(pair: Pair, alpha: Array) -> Float[Array, "... 1"]:
+    return jnp.clip(alpha, 0.0, 1.0)
+
+
+def _within(pair: Pair, alpha: Array) -> Float[Array, "... 1"]:
+    """min(1, alpha / D_TV(p, q)): as far from p towards q as a total variation of alpha allows.
+
+    P(reject) = D_TV(q, pi) = (1 - w) D_TV(p, q) = max(0, D_TV(p, q) - alpha), and no law within alpha of p
+    has less: D_TV(q, pi) >= D_TV(p, q) - D_TV(p, pi) by the triangle inequality, and it is never negative.
+    """
+    distance, bound = total_variation(pair.p, pair.q), jnp.maximum(alpha, 0.0)
+    return jnp.where(distance > bound, bound / jnp.where(distance > 0, distance, 1.0), 1.0)
+
+
+_LAWS = (
+    Lossy("lossy", _heuristic, "(no mask) accepts with min(1, p / ((1 - alpha) q)), beta = 1"),
+    Lossy("lossy_solved", _solved, "(no mask) min(q, p / (1 - alpha)) + max(0, p / beta - q), beta solved"),
+    Mixture("ensemble", _share, 0.5, "(no mask) (1 - alpha) p + alpha q"),
+    Mixture("tv_bound", _within, 0.1, "(no mask) p + min(1, alpha / TV(p, q)) (q - p): TV(p, pi) <= alpha"),
+)
+RULES: dict[str, Rule] = {law.name: law for law in _LAWS}
+
+
+def get(name: str) -> Rule:
     """The rule of that name; ValueError with the choices otherwise."""
     if name not in RULES:
         raise ValueError(f"rule {name!r} is not one of {', '.join(sorted(RULES))}")
@@ -214,3 +292,12 @@ def topk(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
     place = jnp.clip(alpha, 1, v).astype(jnp.int32) - 1
     last = jnp.take_along_axis(ranked, jnp.broadcast_to(place, (*ranked.shape[:-1], 1)), axis=-1)
     return (pair.p_raw < last) | (alpha < 1)
+
+
+# Typical acceptance (Cai et al. 2024) with delta = sqrt(eps). exp(-H(p)) <= max p, so at alpha >= 0 the
+# target's likeliest token always stays.
+@deferral("typical", lossless=-math.inf, draft_only=1.0, default=0.9)
+def typical(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
+    """p(v) < min(eps, sqrt(eps) exp(-H(p))), eps = 1 - alpha (Medusa)"""
+    eps = jnp.maximum(1 - alpha, 0.0)
+    return pair.p_raw < jnp.minimum(eps, jnp.sqrt(eps) * jnp.exp(-entropy(pair.p_raw)))

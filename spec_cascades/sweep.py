@@ -5,7 +5,7 @@ of the machine meets all points alike and times can be compared in pairs. Each b
 """
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,7 +24,13 @@ Watch = Callable[[list[Any]], None]
 class Runner(Protocol):
     """What a sweep asks of `spec_cascades.engine.Engine`."""
 
-    def run(self, texts: list[str], decoding: Decoding, watch: Watch | None = None) -> Any: ...
+    def run(
+        self, texts: list[str], decoding: Decoding | Sequence[Decoding], watch: Watch | None = None
+    ) -> Any: ...
+
+    def serve(
+        self, texts: list[str], decoding: Decoding | Sequence[Decoding], slots: int
+    ) -> Iterator[tuple[int, Any]]: ...
 
     def flops_per_token(self) -> dict[str, float]: ...
 
@@ -68,9 +74,9 @@ def with_alpha(decoding: Decoding) -> Decoding:
         return decoding
     if not decoding.tuned:
         return replace(decoding, alpha=0.0)
-    from spec_cascades.rules import RULES  # jax
+    from spec_cascades.methods import default_alpha  # jax
 
-    return replace(decoding, alpha=float(RULES[decoding.rule].default))
+    return replace(decoding, alpha=default_alpha(decoding))
 
 
 def schedule(points: list[Point], repeats: int, n: int) -> Iterator[Unit]:
@@ -118,6 +124,7 @@ def _run_unit(engine: Runner, unit: Unit, examples: list[Example]) -> dict[str, 
         "seconds": batch.seconds,
         "compile_seconds": batch.compile_seconds,
         "answers": answers,
+        "info": getattr(batch, "info", None),
     }
 
 

@@ -21,7 +21,7 @@ class Noise(NamedTuple):
 class Verdict(NamedTuple):
     """tokens [b, w]: the accepted drafts, then one token drawn from pi; what follows it is to be ignored.
 
-    accepted [b]: how many drafts stand, 0..w-1; the row has accepted + 1 new tokens.
+    accepted [b]: how many drafts stand; the row has accepted + 1 new tokens.
     """
 
     tokens: Int[Array, "b w"]
@@ -29,22 +29,28 @@ class Verdict(NamedTuple):
 
 
 def verify(
-    noise: Noise, drafts: Int[Array, "b w"], pair: Pair, rule: Rule, alpha: Float[Array, " b"]
+    noise: Noise,
+    drafts: Int[Array, "b w"],
+    drafted: Int[Array, " b"],
+    pair: Pair,
+    rule: Rule,
+    alpha: Float[Array, " b"],
 ) -> Verdict:
     """Speculative sampling aimed at `rule`'s pi, whatever q is.
 
     Draft i stands if u * q(d) < pi(d), no division and no epsilon. At the first that does not, a token is
-    drawn from norm(max(0, pi - q)); if all w - 1 stand, from pi at the last position (Alg. 4).
-    pair: [b, w, v] over the prefix before each draft; the last of the w drafts was never proposed and is
-    replaced. pi exists at one position only.
+    drawn from norm(max(0, pi - q)); if all stand, from pi at the position behind them (Alg. 4).
+    drafted: how many of a row's w drafts were proposed, at most w - 1; pair: [b, w, v] over the prefix before
+    each draft. pi exists at one position only.
     """
     w = drafts.shape[1]
     q_drafts = jnp.take_along_axis(pair.q, drafts[..., None], axis=-1)[..., 0]
     stands = noise.accept * q_drafts < rule.at(pair, drafts, alpha[:, None, None])
-    accepted = jnp.sum(jnp.cumprod(stands[:, : w - 1].astype(jnp.int32), axis=1), axis=1)
+    stands = stands & (jnp.arange(w) < drafted[:, None])
+    accepted = jnp.sum(jnp.cumprod(stands.astype(jnp.int32), axis=1), axis=1)
     here = jax.tree.map(lambda x: jnp.take_along_axis(x, accepted[:, None, None], axis=1)[:, 0], pair)
     u = jnp.take_along_axis(noise.residual, accepted[:, None], axis=1)[:, 0]
-    own = draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < w - 1), u)
+    own = draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < drafted), u)
     tokens = jnp.where(jnp.arange(w) == accepted[:, None], own[:, None], drafts)
     return Verdict(tokens, accepted)
 

@@ -8,6 +8,7 @@ import random
 import sys
 import time
 import types
+from dataclasses import replace
 from typing import NamedTuple
 
 from spec_cascades.config import Decoding
@@ -38,11 +39,14 @@ class FakeEngine:
         self.compiled: set[tuple] = set()
         self.asked: list[tuple[str, int]] = []
 
-    def run(self, texts: list[str], decoding: Decoding, watch=None) -> Batch:
-        assert decoding.alpha is not None
+    def run(self, texts: list[str], decoding: Decoding | list[Decoding], watch=None) -> Batch:
+        one = isinstance(decoding, Decoding)
+        each = [replace(decoding, seed=decoding.seed + i) for i in range(len(texts))] if one else decoding
+        decoding = each[0]
+        assert all(d.alpha is not None for d in each)
         time.sleep(self.delay)
-        self.asked += [(text, decoding.seed + i) for i, text in enumerate(texts)]
-        answers = [self._answer(text, decoding, decoding.seed + i) for i, text in enumerate(texts)]
+        self.asked += [(text, d.seed) for text, d in zip(texts, each, strict=True)]
+        answers = [self._answer(text, d, d.seed) for text, d in zip(texts, each, strict=True)]
         for end in (1, 2) if watch else ():
             watch([a._replace(text=" ".join(a.text.split()[:end]) + "\ufffd") for a in answers])
         key = (decoding.method, decoding.rule, decoding.gamma, len(texts))
@@ -50,6 +54,12 @@ class FakeEngine:
         self.compiled.add(key)
         seconds = max(0.01 * a.target_calls + 0.001 * a.drafter_calls for a in answers)
         return Batch(answers, seconds, compiling)
+
+    def serve(self, texts: list[str], decoding: list[Decoding], slots: int):
+        """Answers in the order in which the shortest come first."""
+        rows = self.run(texts, decoding).answers
+        for i in sorted(range(len(rows)), key=lambda i: len(rows[i].tokens)):
+            yield i, rows[i]
 
     def flops_per_token(self) -> dict[str, float]:
         return {"target": 8e6, "drafter": 1e6}

@@ -4,7 +4,8 @@ import pytest
 from fakes import FakeEngine
 
 from spec_cascades import prompting
-from spec_cascades.config import Decoding, Generate, Models
+from spec_cascades.config import ConfigError, Decoding, Generate, Models
+from spec_cascades.tasks.examples import Prompt
 
 
 def shown(parts, end):
@@ -69,3 +70,46 @@ def test_a_watched_run_gives_the_same_answers_block_by_block(method):
 def test_a_model_without_a_chat_template_says_so():
     with pytest.raises(ValueError, match="no chat template"):
         prompting.load(Generate(models=Models(chat=True))).encode("Hello.")
+
+
+def test_every_sample_has_a_seed_of_its_own():
+    config = Generate(decoding=Decoding(samples=2, seed=10, temperature=1.0))
+    asked = prompting.ask(config, ["a", Prompt("b", {"seed": 3, "samples": 3}), "c"])
+    assert [(a.prompt, a.decoding.seed) for a in asked] == [
+        *(("a", 10), ("a", 11)),
+        *(("b", 3), ("b", 4), ("b", 5)),
+        *(("c", 15), ("c", 16)),
+    ]
+
+
+def test_a_prompt_changes_its_own_decoding_only():
+    asked = prompting.ask(Generate(), ["a", Prompt("b", {"temperature": 0.7, "stop": ["x"]}), "c"])
+    assert [a.decoding.temperature for a in asked] == [0, 0.7, 0]
+    assert [a.decoding.stop for a in asked] == [[], ["x"], []]
+    assert all(a.decoding.alpha is not None for a in asked)
+    for changes, words in [
+        ({"temprature": 1}, "prompt 1.*did you mean 'temperature'"),
+        ({"top_p": 2.0}, "top_p"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            prompting.ask(Generate(), ["a", Prompt("b", changes)])
+
+
+def test_refilled_answers_come_in_order_and_once():
+    prompts = [" ".join("abcdefgh"[: 1 + i * 5 % 8]) for i in range(9)]
+    config, totals = Generate(decoding=Decoding(batch_size=2)), prompting.Totals()
+    rows = []
+    for batch in prompting.run(config, prompts, FakeEngine(None, None, "")):
+        rows += batch.rows
+        totals.add(batch)
+    plain = [
+        row
+        for batch in prompting.run(
+            Generate(decoding=Decoding(batch_size=2), refill=False), prompts, FakeEngine(None, None, "")
+        )
+        for row in batch.rows
+    ]
+    assert rows == plain
+    assert [row["input"] for row in rows] == prompts
+    assert "9 answers" in totals.line()
+    assert "compilation included" in totals.line()

@@ -120,6 +120,7 @@ def _config(metadata: Mapping[str, Any], tensors: Mapping[str, Any]) -> Config:
         # Stored as float32: 1e-5 comes back as 9.99999975e-06.
         epsilon=float(f"{get('attention.layer_norm_rms_epsilon'):.6g}"),
         scaling=_scaling(metadata, tensors, theta, size),
+        context=metadata.get("llama.context_length"),
         **_special(metadata),
     )
     turned = metadata.get("llama.rope.dimension_count", size)

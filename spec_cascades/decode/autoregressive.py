@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from spec_cascades.cache import Cache
-from spec_cascades.decode.loop import LM, Block, Request
-from spec_cascades.probs import distribution, draw
-from spec_cascades.typing import Array, Params
+from spec_cascades.decode.loop import LM, Block, Request, View
+from spec_cascades.probs import distribution, draw, edited
+from spec_cascades.typing import Params
 from spec_cascades.verify import Noise
 
 
@@ -27,14 +27,24 @@ class Autoregressive:
     def width(self) -> int:
         return 1
 
+    @property
+    def drafts(self) -> int:
+        return 0
+
+    def begin(self, rows: int, max_new: int) -> tuple[()]:
+        return ()
+
     def step(
         self,
         params: Mapping[str, Params],
         noise: Noise,
-        last: Array,
+        view: View,
         caches: Mapping[str, Cache],
         request: Request,
     ) -> Block:
-        logits, cache = self.lm.extend(params[self.name], last[:, None], caches[self.name])
-        token = draw(distribution(logits[:, 0], request.sampling), noise.residual[:, 0])
-        return Block(token[:, None], jnp.ones_like(token), jnp.zeros_like(token), {self.name: cache})
+        logits, cache = self.lm.extend(params[self.name], view.last[:, None], caches[self.name])
+        seen = None if view.seen is None else view.seen[:, None]
+        logits = edited(logits, request.edits, seen)[:, 0]
+        token = draw(distribution(logits, request.sampling), noise.residual[:, 0])
+        one, none = jnp.ones_like(token), jnp.zeros_like(token)
+        return Block(token[:, None], one, none, none, {self.name: cache}, {self.name: one})

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from spec_cascades import cache as kv
-from spec_cascades.probs import Sampling
+from spec_cascades import probs
+from spec_cascades.probs import Edits, Sampling
 from spec_cascades.typing import Array, Bool, Float, Int, Params, UInt32
 from spec_cascades.verify import Noise
 
@@ -34,7 +35,9 @@ class Request(NamedTuple):
     """What each row asks for, all data: one compilation serves every value.
 
     eos: ids any of which ends the row, -1 for none; seed: a row's noise depends on it and on the position
-    alone; max_new_tokens: at least 1.
+    alone; max_new_tokens: at least 1; capacity: how many tokens the target's window leaves room for, None for
+    no limit; drafter_capacity: the drafter's, beyond which it proposes nothing; edits: of the scores, None
+    where no row has any.
     """
 
     sampling: Sampling
@@ -42,20 +45,55 @@ class Request(NamedTuple):
     eos: Int[Array, "b e"]
     max_new_tokens: Int[Array, " b"]
     seed: UInt32[Array, " b"]
+    capacity: Int[Array, " b"] | None = None
+    drafter_capacity: Int[Array, " b"] | None = None
+    edits: Edits | None = None
+
+
+class View(NamedTuple):
+    """What a step sees of its rows.
+
+    prompt, prompt_length: as given, right-padded; text: the token that prefill left unread, then the answer;
+    emitted: tokens of the answer; done: the row is finished; own: the method's state, a pytree of [b, ...]
+    arrays; seen: ids that count as used for the repetition penalty, None where no row edits its scores.
+    """
+
+    prompt: Int[Array, "b s"]
+    prompt_length: Int[Array, " b"]
+    text: Int[Array, "b n+1"]
+    emitted: Int[Array, " b"]
+    done: Bool[Array, " b"]
+    own: Any = ()
+    seen: Bool[Array, "b v"] | None = None
+
+    @property
+    def last(self) -> Int[Array, " b"]:
+        """The newest token, which no cache has seen."""
+        return jnp.take_along_axis(self.text, self.emitted[:, None], axis=1)[:, 0]
 
 
 class Block(NamedTuple):
-    """A step's result: count[b] of the w tokens are new, accepted[b] drafts stand, caches read all w."""
+    """A step's result: the first count[b] of the w tokens are new.
+
+    drafted, accepted: how many drafts were proposed, and how many of them stand; caches: of every model, read
+    up to anywhere; calls: of each model, counted for a row that needed them; own: the method's next state.
+    """
 
     tokens: Int[Array, "b w"]
     count: Int[Array, " b"]
+    drafted: Int[Array, " b"]
     accepted: Int[Array, " b"]
     caches: Mapping[str, kv.Cache]
+    calls: Mapping[str, Int[Array, " b"]]
+    own: Any = ()
 
 
 @runtime_checkable
 class Method(Protocol):
-    """A decoding method: which models it runs, how many tokens a step may yield, the step."""
+    """A decoding method: which models it runs and the step.
+
+    width: how many tokens a step may read and yield; drafts: how many of them it judges at most.
+    """
 
     @property
     def models(self) -> Mapping[str, LM]: ...
@@ -63,33 +101,46 @@ class Method(Protocol):
     @property
     def width(self) -> int: ...
 
+    @property
+    def drafts(self) -> int: ...
+
+    def begin(self, rows: int, max_new: int) -> Any:
+        """The method's own state before the first step, a pytree of [rows, ...] arrays; () for none."""
+
     def step(
-        self, params: Mapping[str, Params], noise: Noise, last: Array, caches: Any, request: Request
+        self, params: Mapping[str, Params], noise: Noise, view: View, caches: Any, request: Request
     ) -> Block: ...
 
 
 class Ledger(NamedTuple):
-    """Counts per row. steps: blocks while the row was unfinished, each a call of the target (or only model).
+    """Counts per row. steps: blocks while the row was unfinished; calls: of each model in them.
 
-    judged, accepted [b, w-1]: drafts the verifier decided on, and those kept, by position in the block. A
+    judged, accepted [b, g]: drafts the verifier decided on, and those kept, by position in the block. A
     draft beyond the end of sequence or the length limit counts in neither.
     """
 
     steps: Int[Array, " b"]
+    calls: Mapping[str, Int[Array, " b"]]
     judged: Int[Array, "b g"]
     accepted: Int[Array, "b g"]
 
 
 class Progress(NamedTuple):
-    """The loop's state; its buffers and caches are donated to the call that goes on with it."""
+    """The loop's state; its buffers and caches are donated to the call that goes on with it.
 
-    last: Int[Array, " b"]
+    begun: each model's tokens read before the first step; turns: steps taken so far.
+    """
+
+    view: View
     caches: Mapping[str, kv.Cache]
-    tokens: Int[Array, "b n"]
-    emitted: Int[Array, " b"]
-    done: Bool[Array, " b"]
+    begun: Mapping[str, Int[Array, " b"]]
     noise: Float[Array, "3 b n"]
     ledger: Ledger
+    turns: Int[Array, ""]
+
+    @property
+    def done(self) -> Bool[Array, " b"]:
+        return self.view.done
 
 
 class Generation(NamedTuple):
@@ -115,7 +166,7 @@ def noise_table(seed: UInt32[Array, " b"], n: int) -> Float[Array, "3 b n"]:
     return jnp.moveaxis(table, -1, 0)
 
 
-@partial(jax.jit, static_argnames=("method", "max_new"))
+@partial(jax.jit, static_argnames=("method", "max_new", "capacity"))
 def start(
     method: Method,
     params: Mapping[str, Params],
@@ -123,16 +174,33 @@ def start(
     lengths: Array,
     request: Request,
     max_new: int,
+    capacity: int | None = None,
 ) -> Progress:
-    """Prefills every model on right-padded prompts [b, s], samples nothing. max_new: the buffers' length."""
-    b, capacity = tokens.shape[0], tokens.shape[1] + max_new + method.width
+    """Prefills every model on right-padded prompts [b, s], samples nothing.
+
+    max_new: the buffers' length; capacity: that of the caches, None for what these prompts need.
+    """
+    b = tokens.shape[0]
+    capacity = tokens.shape[1] + max_new + method.width if capacity is None else capacity
     read = {name: lm.prefill(params[name], tokens, lengths, capacity) for name, lm in method.models.items()}
-    last = next(iter(read.values()))[0]
     zeros = lambda *shape: jnp.zeros((b, *shape), jnp.int32)
-    ledger = Ledger(zeros(), zeros(method.width - 1), zeros(method.width - 1))
-    noise = noise_table(request.seed, max_new + method.width)
-    caches = {name: cache for name, (_, cache) in read.items()}
-    return Progress(last, caches, zeros(max_new), zeros(), jnp.zeros(b, bool), noise, ledger)
+    text = zeros(max_new + 1).at[:, 0].set(next(iter(read.values()))[0])
+    return Progress(
+        view=View(
+            tokens,
+            lengths,
+            text,
+            zeros(),
+            jnp.zeros(b, bool),
+            method.begin(b, max_new),
+            None if request.edits is None else request.edits.seen,
+        ),
+        caches={name: cache for name, (_, cache) in read.items()},
+        begun={name: cache.length for name, (_, cache) in read.items()},
+        noise=noise_table(request.seed, max_new + method.width),
+        ledger=Ledger(zeros(), {name: zeros() for name in read}, zeros(method.drafts), zeros(method.drafts)),
+        turns=jnp.zeros((), jnp.int32),
+    )
 
 
 @partial(jax.jit, static_argnames=("method",), donate_argnames=("progress",))
@@ -142,14 +210,19 @@ def run(
     progress: Progress,
     request: Request,
     steps: int | Array = FOREVER,
+    enough: int | Array = FOREVER,
 ) -> Progress:
-    """Steps until every row is done, at most `steps` (data) times; called again, it goes on."""
+    """Steps until every row is done, or `enough` rows are, at most `steps` times; called again, it goes on.
 
-    def body(carry: tuple[Progress, Array]) -> tuple[Progress, Array]:
-        return _advance(method, params, request, carry[0]), carry[1] + 1
+    steps, enough: data, not part of what is compiled.
+    """
+    until = progress.turns + jnp.minimum(steps, FOREVER - progress.turns)
 
-    unfinished = lambda carry: ~jnp.all(carry[0].done) & (carry[1] < steps)
-    return lax.while_loop(unfinished, body, (progress, jnp.zeros((), jnp.int32)))[0]
+    def unfinished(now: Progress) -> Array:
+        finished = jnp.sum(now.done)
+        return (finished < jnp.minimum(enough, now.done.size)) & (now.turns < until)
+
+    return lax.while_loop(unfinished, partial(_advance, method, params, request), progress)
 
 
 def generate(
@@ -168,31 +241,60 @@ def generate(
 @jax.jit
 def finish(end: Progress, request: Request) -> Generation:
     """The answers in a finished loop."""
-    n = end.tokens.shape[1]
-    tokens = jnp.where(jnp.arange(n) < end.emitted[:, None], end.tokens, 0)
-    final = jnp.take_along_axis(tokens, jnp.maximum(end.emitted - 1, 0)[:, None], axis=1)[:, 0]
-    ended = jnp.any(final[:, None] == request.eos, axis=1)
-    return Generation(tokens, end.emitted, ended, end.ledger)
+    emitted, n = end.view.emitted, end.view.text.shape[1] - 1
+    tokens = jnp.where(jnp.arange(n) < emitted[:, None], end.view.text[:, 1:], 0)
+    ended = (emitted > 0) & jnp.any(end.view.last[:, None] == request.eos, axis=1)
+    return Generation(tokens, emitted, ended, end.ledger)
+
+
+@partial(jax.jit, donate_argnames=("progress",))
+def cut(progress: Progress, before: Generation, length: Int[Array, " b"]) -> Progress:
+    """The loop with rows of length[b] tokens or more ended there, as if no further one had been emitted.
+
+    before: what `finish` said one step ago, when no row was that long.
+    """
+    view, ledger = progress.view, progress.ledger
+    over = view.emitted >= length
+    place = jnp.arange(ledger.judged.shape[1])
+    gone = over[:, None] & (before.length[:, None] + place >= length[:, None])
+    kept = lambda now, old: jnp.where(gone, old, now)
+    return progress._replace(
+        view=view._replace(emitted=jnp.minimum(view.emitted, length), done=view.done | over),
+        ledger=ledger._replace(
+            judged=kept(ledger.judged, before.ledger.judged),
+            accepted=kept(ledger.accepted, before.ledger.accepted),
+        ),
+    )
+
+
+def room(view: View, request: Request) -> Int[Array, " b"]:
+    """How many tokens each row may still emit."""
+    most = jnp.minimum(request.max_new_tokens, view.text.shape[1] - 1)
+    return (most if request.capacity is None else jnp.minimum(most, request.capacity)) - view.emitted
 
 
 def _advance(method: Method, params: Mapping[str, Params], request: Request, old: Progress) -> Progress:
-    w, n = method.width, old.tokens.shape[1]
-    before = {name: cache.length for name, cache in old.caches.items()}
-    noise = Noise(*_window(old.noise, old.emitted, w))
-    block = method.step(params, noise, old.last, old.caches, request)
-    room = jnp.minimum(request.max_new_tokens, n) - old.emitted
-    count, ended = _cut(block, request.eos, room, old.done)
-    tokens = _append(old.tokens, block.tokens, old.emitted, count)
-    newest = jnp.take_along_axis(block.tokens, jnp.maximum(count - 1, 0)[:, None], axis=1)[:, 0]
-    caches = {name: kv.rewind(cache, before[name] + count) for name, cache in block.caches.items()}
+    view = old.view
+    noise = Noise(*_window(old.noise, view.emitted, method.width))
+    block = method.step(params, noise, view, old.caches, request)
+    left = room(view, request)
+    count, ended = _cut(block, request.eos, left, old.done)
+    emitted = view.emitted + count
+    # A cache may know all but the newest token: what it read beyond, the next step overwrites.
+    caches = {
+        name: kv.rewind(cache, jnp.minimum(cache.length, old.begun[name] + emitted))
+        for name, cache in block.caches.items()
+    }
+    text = _append(view.text, block.tokens, view.emitted + 1, count)
+    done = old.done | ended | (count >= left)
+    seen = None if view.seen is None else probs.used(view.seen, block.tokens, count)
     return Progress(
-        last=jnp.where(count > 0, newest, old.last),
+        view=view._replace(text=text, emitted=emitted, done=done, own=block.own, seen=seen),
         caches=caches,
-        tokens=tokens,
-        emitted=old.emitted + count,
-        done=old.done | ended | (count >= room),
+        begun=old.begun,
         noise=old.noise,
-        ledger=_record(old.ledger, block.accepted, count, w - 1),
+        ledger=_record(old.ledger, block, count),
+        turns=old.turns + 1,
     )
 
 
@@ -218,8 +320,9 @@ def _append(buffer: Array, new: Array, length: Array, count: Array) -> Array:
     return jax.vmap(put)(buffer, new, at)
 
 
-def _record(ledger: Ledger, accepted: Array, count: Array, g: int) -> Ledger:
-    place = jnp.arange(g)
-    seen = place < count[:, None]
-    judged, kept = seen & (place <= accepted[:, None]), seen & (place < accepted[:, None])
-    return Ledger(ledger.steps + (count > 0), ledger.judged + judged, ledger.accepted + kept)
+def _record(ledger: Ledger, block: Block, count: Array) -> Ledger:
+    place, live = jnp.arange(ledger.judged.shape[1]), count > 0
+    seen = (place < count[:, None]) & (place < block.drafted[:, None])
+    judged, kept = seen & (place <= block.accepted[:, None]), seen & (place < block.accepted[:, None])
+    calls = {name: ledger.calls[name] + jnp.where(live, n, 0) for name, n in block.calls.items()}
+    return Ledger(ledger.steps + live, calls, ledger.judged + judged, ledger.accepted + kept)

@@ -1,31 +1,35 @@
 """Speculative cascades: draft, score once, pair, verify (Alg. 4 of the paper)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from spec_cascades.cache import Cache
-from spec_cascades.decode.loop import LM, Block, Request
-from spec_cascades.probs import Pair, distribution, draw, raw
+from spec_cascades.decode.drafting import Proposer, Sampled
+from spec_cascades.decode.lengths import Fixed, Lengths
+from spec_cascades.decode.loop import LM, Block, Request, View
+from spec_cascades.probs import Pair, distribution, draw, edited, raw, used_along
 from spec_cascades.rules import Rule
-from spec_cascades.typing import Array, Float, Int, Params
+from spec_cascades.typing import Array, Bool, Float, Int, Params
 from spec_cascades.verify import Noise, verify
 
 
 @dataclass(frozen=True)
 class Speculative:
-    """gamma drafts a block, verified exactly for `rule`'s pi. Rule `lossless` is speculative decoding.
+    """Up to gamma drafts a block, verified exactly for `rule`'s pi. Rule `lossless` is speculative decoding.
 
+    drafter: a model, or another source of drafts; lengths: how many of the gamma drafts are proposed.
     Raises ValueError for gamma < 1 or models whose logits differ in width (`models.widened.same_width`).
     """
 
-    drafter: LM
+    drafter: LM | Proposer
     target: LM
     rule: Rule
     gamma: int
+    lengths: Lengths = field(default_factory=Fixed)
 
     def __post_init__(self) -> None:
         if self.gamma < 1:
@@ -34,50 +38,69 @@ class Speculative:
             raise ValueError(f"drafter and target score {self.drafter.vocab} and {self.target.vocab} ids")
 
     @property
+    def proposer(self) -> Proposer:
+        return self.drafter if isinstance(self.drafter, Proposer) else Sampled(self.drafter)
+
+    @property
     def models(self) -> Mapping[str, LM]:
-        return {"target": self.target, "drafter": self.drafter}
+        return {"target": self.target, **self.proposer.models}
 
     @property
     def width(self) -> int:
         return self.gamma + 1
 
+    @property
+    def drafts(self) -> int:
+        return self.gamma
+
+    def begin(self, rows: int, max_new: int) -> Any:
+        return self.lengths.begin(rows, self.gamma)
+
     def step(
         self,
         params: Mapping[str, Params],
         noise: Noise,
-        last: Array,
+        view: View,
         caches: Mapping[str, Cache],
         request: Request,
     ) -> Block:
         with jax.named_scope("draft"):
-            drafts, q_logits, q, drafter = self._draft(
-                params["drafter"], noise, last, caches["drafter"], request
-            )
+            limit = jnp.broadcast_to(self.lengths.limit(view.own, self.gamma), view.emitted.shape)
+            for capacity in (request.capacity, request.drafter_capacity):
+                if capacity is not None:
+                    limit = jnp.clip(capacity - view.emitted - 1, 0, limit)
+            made = self.proposer.propose(params, noise, view, caches, request, limit, self.lengths.sure)
         with jax.named_scope("score"):
-            read = jnp.concatenate([last[:, None], drafts[:, :-1]], axis=1)
+            read = jnp.concatenate([view.last[:, None], made.drafts[:, :-1]], axis=1)
             p_logits, target = self.target.extend(params["target"], read, caches["target"])
+            p_logits = edited(p_logits, request.edits, used_along(view.seen, made.drafts[:, :-1]))
         with jax.named_scope("verify"):
-            pair = Pair(q, distribution(p_logits, request.sampling), raw(q_logits), raw(p_logits))
-            verdict = verify(noise, drafts, pair, self.rule, request.alpha)
+            pair = Pair(made.q, distribution(p_logits, request.sampling), made.q_raw, raw(p_logits))
+            verdict = verify(noise, made.drafts, made.drafted, pair, self.rule, request.alpha)
+            tokens = verdict.tokens
+            if made.silent is not None:
+                tokens = _spoken_for(tokens, verdict.accepted, made.silent, pair.p, noise)
         return Block(
-            verdict.tokens, verdict.accepted + 1, verdict.accepted, {"target": target, "drafter": drafter}
+            tokens=tokens,
+            count=verdict.accepted + 1,
+            drafted=made.drafted,
+            accepted=verdict.accepted,
+            caches={"target": target, **made.caches},
+            calls={"target": jnp.ones_like(view.emitted), **made.calls},
+            own=self.lengths.learn(view.own, self.gamma, made.drafted, verdict.accepted),
         )
 
-    def _draft(
-        self, params: Params, noise: Noise, last: Array, cache: Cache, request: Request
-    ) -> tuple[Int[Array, "b w"], Float[Array, "b w v"], Float[Array, "b w v"], Cache]:
-        """gamma + 1 drafter calls, the last of which reads the last draft.
 
-        So q exists for the bonus token, and the cache is whole when every draft stands.
-        """
-
-        def one(carry: tuple[Array, Cache], u: Array) -> tuple[tuple[Array, Cache], tuple[Array, ...]]:
-            token, cache = carry
-            logits, cache = self.drafter.extend(params, token[:, None], cache)
-            q = distribution(logits[:, 0], request.sampling)
-            token = draw(q, u)
-            return (token, cache), (token, logits[:, 0], q)
-
-        (_, cache), out = lax.scan(one, (last, cache), noise.draft.T)
-        drafts, logits, q = (jnp.moveaxis(x, 0, 1) for x in out)
-        return drafts, logits, q, cache
+def _spoken_for(
+    tokens: Int[Array, "b w"],
+    accepted: Int[Array, " b"],
+    silent: Bool[Array, "b w"],
+    p: Float[Array, "b w v"],
+    noise: Noise,
+) -> Int[Array, "b w"]:
+    """The block's last token drawn from p where the drafter is silent: no q, so no rule to ask."""
+    here = lambda x: jnp.take_along_axis(x, accepted[:, None], axis=1)[:, 0]
+    p_here = jnp.take_along_axis(p, accepted[:, None, None], axis=1)[:, 0]
+    own = draw(p_here, here(noise.residual))
+    place = jnp.arange(tokens.shape[1])
+    return jnp.where((place == accepted[:, None]) & silent, own[:, None], tokens)

@@ -97,7 +97,10 @@ def _answered(
         batch_size=settings.batch_size,
         seed=settings.seed,
     )
-    belongs = {"target": settings.target, "source": asdict(source), "decoding": asdict(decoding)}
+    # What the answers depend on, and no more: a key that Decoding gains must not make them another run's.
+    drawn_by = ("temperature", "max_new_tokens", "batch_size", "seed")
+    belongs = {"target": settings.target, "source": asdict(source)}
+    belongs["decoding"] = {key: getattr(decoding, key) for key in drawn_by}
     with runlog.opened(folder, belongs) as log:
         done = len(log.lines)
         with progress("the target answers", len(texts), done) as advance:

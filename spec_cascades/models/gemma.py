@@ -7,7 +7,7 @@ fast with them. The residual stream, norms, softmaxes and rotations are float32 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ class Config:
     pattern: every pattern-th layer is global, the others see `window` tokens, themselves included.
     query_scalar: scores are divided by its square root. rope_base, rope_scale (divides positions): of global
     layers; local_rope_base: of the others. eos: ids that end an answer, `<end_of_turn>` among them if tuned.
+    context: how many tokens the model was made to see; no layer reads it.
     """
 
     generation: int = 1
@@ -53,6 +54,7 @@ class Config:
     pad: int = 0
     eos: tuple[int, ...] = (1,)
     bos: int = 2
+    context: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.generation not in (1, 2, 3):

@@ -6,7 +6,7 @@ rotations and softmaxes are float32 whatever the weights are.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -50,7 +50,8 @@ class Config:
     """Sizes of one model; `embeddings` rows of the table may exceed `vocab`, the ids its tokenizer knows.
 
     theta: the longest rotary wave is about 2 pi theta tokens; scaling: None, `Linear` or `Llama3`;
-    bos, eos, pad: special ids as the checkpoint states them (eos may be several); no layer reads them.
+    bos, eos, pad: special ids as the checkpoint states them (eos may be several), context: how many tokens it
+    was made to see; no layer reads them.
     """
 
     vocab: int = 49_152
@@ -68,6 +69,7 @@ class Config:
     bos: int | None = None
     eos: tuple[int, ...] = ()
     pad: int | None = None
+    context: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.vocab <= self.embeddings:

@@ -6,7 +6,7 @@ the weights are.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -320,6 +320,8 @@ class T5:
 
     config: Config
     cache_dtype: Any = jnp.float32
+    encodes: ClassVar[bool] = True
+    """Prompts are an encoder's: their tokens are none of the decoder's text."""
 
     @property
     def vocab(self) -> int:

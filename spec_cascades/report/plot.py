@@ -26,6 +26,25 @@ COLOURS = {
     "v3": "#d62728",
     "topk": "#8c564b",
     "bild": "#9467bd",
+    "lossy_solved": "#b8860b",
+    "ensemble": "#bcbd22",
+    "tv_bound": "#17a2b8",
+    "typical": "#7f3b08",
+}
+METHODS = {
+    "bild": "BiLD",
+    "token": "token cascade, {rule}",
+    "oracle": "oracle, {rule}",
+    "sequence": "sequence cascade",
+    "hybrid": "sequence cascade, verified",
+}
+"""What a line of each method is called; a speculative one has its rule's name."""
+OTHERS = {
+    "bild": "#7b3294",
+    "token": "#2c7fb8",
+    "oracle": "#a6d854",
+    "sequence": "#8c6d31",
+    "hybrid": "#b5a05a",
 }
 TRUNCATED = "target alone, truncated"
 ALONE = {"target": ("target alone", "*", 15, "black"), "drafter": ("drafter alone", "D", 8, "#777777")}
@@ -78,7 +97,8 @@ def _label(record: Record, many_gammas: bool) -> str:
         return TRUNCATED
     if d["method"] in ALONE:
         return ALONE[d["method"]][0]
-    text = d["rule"] + (", filtered" if groups.filtered(record) else "")
+    text = METHODS.get(d["method"], "{rule}").format(rule=d["rule"])
+    text += ", filtered" if groups.filtered(record) else ""
     return f"{text}, gamma {d['gamma']}" if many_gammas and d["rule"] != "lossless" else text
 
 
@@ -117,6 +137,8 @@ def _style(name: str, record: Record) -> dict[str, Any]:
         return {"color": "#000000" if colour == "black" else colour, "marker": marker, "markersize": size}
     if d["rule"] == "lossless":
         return {"color": COLOURS["lossless"], "marker": "s", "markersize": 7, "zorder": 5}
+    if d["method"] in OTHERS:
+        return {"color": OTHERS[d["method"]], "marker": "^", "markersize": 6, "linestyle": "--"}
     return {"color": COLOURS.get(d["rule"], "#17becf"), "marker": "o", "markersize": 6}
 
 

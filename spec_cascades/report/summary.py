@@ -5,7 +5,7 @@ from typing import Any
 from spec_cascades.report import groups
 from spec_cascades.report.groups import Record
 
-TOKEN_RULES = ("v1", "v2", "v3", "topk")
+TOKEN_RULES = ("v1", "v2", "v3", "topk", "typical")
 
 
 def lines(records: list[Record]) -> list[str]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from spec_cascades.config import EMBEDDED_TASK, ConfigError, Task
 
@@ -82,11 +82,26 @@ def _join(pairs: list[Example]) -> Example:
     return Example(" ".join(p.source for p in pairs), " ".join(p.reference for p in pairs))
 
 
-def read_prompts(path: Path) -> list[str]:
-    """Prompts of a file: one a line, or the 'input' of each line of a .jsonl; blank lines are skipped."""
+class Prompt(NamedTuple):
+    """A prompt, and how its decoding differs from that of the others."""
+
+    text: str
+    decoding: dict[str, Any]
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """Prompts of a file, one a line, or 'input' and, if given, 'decoding' of a .jsonl; blank lines go."""
     if not path.is_file():
         raise ConfigError(f"no file {str(path)!r}")
     lines = [(n, line) for n, line in enumerate(_lines(path), 1) if line.strip()]
     if path.suffix != ".jsonl":
-        return [line.rstrip("\r") for _, line in lines]
-    return [_strings(line, f"{path}:{n}", "input")[0] for n, line in lines]
+        return [Prompt(line.rstrip("\r"), {}) for _, line in lines]
+    return [_prompt(line, f"{path}:{n}") for n, line in lines]
+
+
+def _prompt(line: str, where: str) -> Prompt:
+    (text,) = _strings(line, where, "input")
+    changes = json.loads(line).get("decoding") or {}
+    if not isinstance(changes, dict):
+        raise ConfigError(f"{where}: decoding {changes!r} is not a mapping of keys to values")
+    return Prompt(text, changes)

@@ -28,7 +28,7 @@ def one_step(name, alpha, seed=0):
     pair = Pair(jnp.eye(V)[a], jnp.eye(V)[b], raw(q), raw(p))
     noise = Noise(*jax.random.uniform(jax.random.key(seed), (3, N, 2)))
     rule = RULES[name]
-    got = verify(noise, a, pair, rule, jnp.full(N, alpha, jnp.float32))
+    got = verify(noise, a, jnp.ones(N, jnp.int32), pair, rule, jnp.full(N, alpha, jnp.float32))
     first = jax.tree.map(lambda x: x[:, 0], pair)
     return first, np.asarray(a[:, 0]), np.asarray(b[:, 0]), np.asarray(got.tokens), np.asarray(got.accepted)
 

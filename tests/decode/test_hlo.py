@@ -25,8 +25,8 @@ LAYERS = {"target": 3, "drafter": 1}
 class Keeping(Speculative):
     """A method that goes back to the old cache where a row is at its start: what the test must notice."""
 
-    def step(self, params, noise, last, caches, request):
-        block = super().step(params, noise, last, caches, request)
+    def step(self, params, noise, view, caches, request):
+        block = super().step(params, noise, view, caches, request)
         new, old = block.caches["target"], caches["target"]
         stay = (old.length < 2)[:, None, None, None]
         kept = jax.tree.map(lambda a, b: jnp.where(stay, b, a), new.layers, old.layers)

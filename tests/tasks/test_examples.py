@@ -4,7 +4,7 @@ import re
 import pytest
 
 from spec_cascades.config import EMBEDDED_TASK, ConfigError, Task
-from spec_cascades.tasks.examples import EMBEDDED, fingerprint, read, read_prompts
+from spec_cascades.tasks.examples import EMBEDDED, Prompt, fingerprint, read, read_prompts
 
 
 def test_tsv_and_jsonl_read_alike(tmp_path):
@@ -52,7 +52,7 @@ def test_absent_files_and_names_are_refused(tmp_path):
 
 def test_prompts(tmp_path):
     (tmp_path / "p.txt").write_text("one\n\ntwo\n")
-    assert read_prompts(tmp_path / "p.txt") == ["one", "two"]
+    assert read_prompts(tmp_path / "p.txt") == [Prompt("one", {}), Prompt("two", {})]
     (tmp_path / "p.jsonl").write_text('{"input": "one"}\n{"x": 1}\n')
     with pytest.raises(ConfigError, match=r"p\.jsonl:2.*input"):
         read_prompts(tmp_path / "p.jsonl")

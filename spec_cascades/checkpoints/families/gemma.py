@@ -81,7 +81,7 @@ def read_config(json: Mapping[str, Any], weights: Weights) -> Config:
     found = {ours: json[theirs] for ours, theirs in names.items() if json.get(theirs) is not None}
     if base.generation > 1:
         found |= {ours: json[theirs] for ours, theirs in SOFTCAPS.items() if theirs in json}
-    found |= _ends(json) | _rope(json, base)
+    found |= _ends(json) | _rope(json, base) | {"context": json.get("max_position_embeddings")}
     config = replace(base, **found | {"vocab": json.get(IN_USE) or found.get("embeddings", base.embeddings)})
     if base.generation == 1:
         return replace(config, query_scalar=config.head_dim)
@@ -169,6 +169,7 @@ def write_config(config: Config) -> dict[str, Any]:
         "eos_token_id": list(config.eos) if len(config.eos) > 1 else config.eos[0],
         "tie_word_embeddings": True,
         IN_USE: config.vocab,
+        **({} if config.context is None else {"max_position_embeddings": config.context}),
     }
 
 

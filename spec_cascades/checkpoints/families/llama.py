@@ -81,6 +81,7 @@ def read_config(json: Mapping[str, Any], weights: Weights) -> Config:
         bos=json.get("bos_token_id"),
         eos=ids(json.get("eos_token_id")),
         pad=json.get("pad_token_id"),
+        context=json.get("max_position_embeddings"),
         **sizes,
     )
 
@@ -146,6 +147,7 @@ def write_config(config: Config) -> dict[str, Any]:
         "eos_token_id": config.eos[0] if len(config.eos) == 1 else list(config.eos) or None,
         "pad_token_id": config.pad,
         IN_USE: config.vocab,
+        **({} if config.context is None else {"max_position_embeddings": config.context}),
     }
 
 

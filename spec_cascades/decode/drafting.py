@@ -1,0 +1,131 @@
+"""Where drafts come from: what a block asks of a source, and a second model's own samples."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+from jax import lax
+
+from spec_cascades.cache import Cache
+from spec_cascades.decode.loop import LM, Request, View
+from spec_cascades.probs import distribution, draw, edited, raw, used
+from spec_cascades.typing import Array, Bool, Float, Int, Params
+from spec_cascades.verify import Noise
+
+
+class Proposal(NamedTuple):
+    """Drafts and what they were drawn from.
+
+    drafts [b, w]: the last is never proposed; drafted [b]: how many are, at most w - 1; q, q_raw [b, w, v]:
+    as sampled, and at temperature 1 unfiltered; caches, calls: of the proposer's models; silent [b, w]: the
+    source has no opinion there, so that pi = p whatever the rule, and no draft; None where it always has one.
+    Whether a place is silent must follow from the text before it, as q must.
+    """
+
+    drafts: Int[Array, "b w"]
+    drafted: Int[Array, " b"]
+    q: Float[Array, "b w v"]
+    q_raw: Float[Array, "b w v"]
+    caches: Mapping[str, Cache]
+    calls: Mapping[str, Int[Array, " b"]]
+    silent: Bool[Array, "b w"] | None = None
+
+
+@runtime_checkable
+class Proposer(Protocol):
+    """A source of drafts; `vocab` is the width of q."""
+
+    @property
+    def models(self) -> Mapping[str, LM]: ...
+
+    @property
+    def vocab(self) -> int: ...
+
+    def propose(
+        self,
+        params: Mapping[str, Params],
+        noise: Noise,
+        view: View,
+        caches: Mapping[str, Cache],
+        request: Request,
+        limit: Int[Array, " b"],
+        sure: Callable[[Array], Array],
+    ) -> Proposal:
+        """At most limit[b] drafts a row, of noise.draft's width less one.
+
+        sure: from a row's q_raw [b, v] to whether a draft from it is worth proposing.
+        """
+
+
+class _Drafting(NamedTuple):
+    """The draft loop's state: place, newest token, cache, ids seen, drafts proposed, results so far."""
+
+    place: Int[Array, ""]
+    token: Int[Array, " b"]
+    cache: Cache
+    seen: Array | None
+    drafted: Int[Array, " b"]
+    drafts: Int[Array, "w b"]
+    q: Float[Array, "w b v"]
+    q_raw: Float[Array, "w b v"]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A second model's own samples, one call each and one more that reads the last draft.
+
+    So q exists for the bonus token, and the cache is whole when every draft stands. Calls end early when no
+    row has another draft to propose.
+    """
+
+    lm: LM
+
+    @property
+    def models(self) -> Mapping[str, LM]:
+        return {"drafter": self.lm}
+
+    @property
+    def vocab(self) -> int:
+        return self.lm.vocab
+
+    def propose(
+        self,
+        params: Mapping[str, Params],
+        noise: Noise,
+        view: View,
+        caches: Mapping[str, Cache],
+        request: Request,
+        limit: Int[Array, " b"],
+        sure: Callable[[Array], Array],
+    ) -> Proposal:
+        b, w = noise.draft.shape
+        limit = jnp.where(view.done, 0, jnp.minimum(limit, w - 1))
+
+        def one(x: _Drafting) -> _Drafting:
+            logits, cache = self.lm.extend(params["drafter"], x.token[:, None], x.cache)
+            logits = edited(logits, request.edits, None if x.seen is None else x.seen[:, None])[:, 0]
+            q, q_raw = distribution(logits, request.sampling), raw(logits)
+            token = draw(q, noise.draft[:, x.place])
+            going = (x.drafted == x.place) & (x.place < limit) & sure(q_raw)
+            return _Drafting(
+                x.place + 1,
+                token,
+                cache,
+                None if x.seen is None else used(x.seen, token[:, None], jnp.ones_like(token)),
+                x.drafted + going,
+                *(
+                    lax.dynamic_update_index_in_dim(kept, new, x.place, 0)
+                    for kept, new in ((x.drafts, token), (x.q, q), (x.q_raw, q_raw))
+                ),
+            )
+
+        wanted = lambda x: (x.place == 0) | ((x.place < w) & jnp.any(x.drafted == x.place))
+        wide = jnp.zeros((w, b, self.vocab), jnp.float32)
+        none, drafts = jnp.zeros(b, jnp.int32), jnp.zeros((w, b), jnp.int32)
+        begin = _Drafting(
+            jnp.zeros((), jnp.int32), view.last, caches["drafter"], view.seen, none, drafts, wide, wide
+        )
+        end = lax.while_loop(wanted, one, begin)
+        drafts, q, q_raw = (jnp.moveaxis(x, 0, 1) for x in (end.drafts, end.q, end.q_raw))
+        return Proposal(drafts, end.drafted, q, q_raw, {"drafter": end.cache}, {"drafter": end.drafted + 1})

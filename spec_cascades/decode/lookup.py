@@ -1,0 +1,108 @@
+"""Prompt lookup: drafts copied from the row's own prompt and text, without a second model (Saxena, 2023)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from spec_cascades.cache import Cache
+from spec_cascades.decode.drafting import Proposal
+from spec_cascades.decode.loop import LM, Request, View
+from spec_cascades.typing import Array, Bool, Int, Params
+from spec_cascades.verify import Noise
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Proposes what followed the last n tokens where they occurred before, n <= `longest` as long as can be.
+
+    Of several occurrences the newest counts. A draft is text to the look-up of the next, so that q depends on
+    the text alone: where a block began and how long it is changes no law. q is one-hot at the draft, whatever
+    the temperature and the filters; where nothing is found there is no q, and the law is
+
+        pi = the rule's pi(one-hot q, p) where a draft is found, p where none is.
+
+    An id that the request forbids (a bias of -inf) is not found; other edits change p alone. `vocab`: the
+    target's width. Raises ValueError for longest < 1.
+    """
+
+    vocab: int
+    longest: int = 3
+
+    def __post_init__(self) -> None:
+        if self.longest < 1:
+            raise ValueError(f"longest {self.longest} must be at least 1 token")
+
+    @property
+    def models(self) -> Mapping[str, LM]:
+        return {}
+
+    def propose(
+        self,
+        params: Mapping[str, Params],
+        noise: Noise,
+        view: View,
+        caches: Mapping[str, Cache],
+        request: Request,
+        limit: Int[Array, " b"],
+        sure: Callable[[Array], Array],
+    ) -> Proposal:
+        w = noise.draft.shape[1]
+        allowed = None if request.edits is None else request.edits.bias > -jnp.inf
+
+        def one(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+            text, length = now
+            token, found = followed(text, length, self.longest, allowed)
+            longer = jnp.where(jnp.arange(text.shape[1]) == length[:, None], token[:, None], text)
+            return (longer, length + 1), (token, found)
+
+        _, results = lax.scan(one, whole_text(view, w), None, length=w)
+        drafts, found = (jnp.moveaxis(x, 0, 1) for x in results)
+        q = jax.nn.one_hot(drafts, self.vocab)
+        within = jnp.arange(w) < jnp.minimum(limit, w - 1)[:, None]
+        going = found & within & jax.vmap(sure, 1, 1)(q)
+        drafted = jnp.sum(jnp.cumprod(going.astype(jnp.int32), axis=1), axis=1)
+        return Proposal(drafts, drafted, q, q, {}, {}, ~found)
+
+
+def whole_text(view: View, spare: int) -> tuple[Int[Array, "b l"], Int[Array, " b"]]:
+    """Prompt and text in one buffer with `spare` free slots, and their length.
+
+    A decoder-only model's unread token is the prompt's last, which counts once; an encoder-decoder's start
+    symbol stands between source and answer, so that no n-gram runs across.
+    """
+    n = view.text.shape[1]
+    final = jnp.take_along_axis(view.prompt, view.prompt_length[:, None] - 1, axis=1)[:, 0]
+    before = view.prompt_length - (final == view.text[:, 0])
+    prompt = jnp.pad(view.prompt, ((0, 0), (0, n + spare)))
+    behind = jnp.arange(prompt.shape[1]) - before[:, None]
+    text = jnp.take_along_axis(view.text, jnp.clip(behind, 0, n - 1), axis=1)
+    return jnp.where(behind < 0, prompt, text), before + view.emitted + 1
+
+
+def followed(
+    text: Int[Array, "b l"], length: Int[Array, " b"], longest: int, allowed: Bool[Array, "b v"] | None
+) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
+    """The token behind the newest earlier occurrence of the longest suffix, 0 where none; and whether found.
+
+    text: ids >= 0, what lies at length and beyond is not looked at; allowed: ids to be found, None for all.
+    """
+    l, end = text.shape[1], length - 1
+    # run[j]: how many tokens up to and with j are those up to and with the end, at most `longest`.
+    run, same = jnp.zeros_like(text), jnp.ones_like(text, bool)
+    for k in range(longest):
+        suffix = jnp.take_along_axis(text, jnp.maximum(end - k, 0)[:, None], axis=1)
+        shifted = jnp.pad(text, ((0, 0), (k, 0)), constant_values=-1)[:, :l]
+        same = same & (shifted == suffix) & (k <= end)[:, None]
+        run = run + same
+    run, after = run[:, :-1], text[:, 1:]
+    place = jnp.arange(l - 1)
+    usable = (run > 0) & (place < end[:, None])
+    if allowed is not None:
+        usable = usable & jnp.take_along_axis(allowed, after, axis=1)
+    score = jnp.where(usable, run * l + place, -1)
+    best = jnp.argmax(score, axis=1)[:, None]
+    found = jnp.take_along_axis(score, best, axis=1)[:, 0] >= 0
+    return jnp.where(found, jnp.take_along_axis(after, best, axis=1)[:, 0], 0), found
