@@ -42,8 +42,9 @@ def _distill(settings: "Distill") -> Path:
     kind = student.kind_of(loaded.config)
     parts = {}
     for key, some in examples.items():
-        weight = settings.prompt_weight if key == "sources" else 0.0
-        rows = corpus.pack(some, settings.length, settings.seed, weight)
+        mine = key == "sources"
+        weight, most = (settings.prompt_weight, settings.most_rows) if mine else (0.0, None)
+        rows = corpus.pack(some, settings.length, settings.seed, weight, most)
         folder = Path(settings.out) / "labels" / key
         made_with = f"{settings.target} {settings.dtype}"
         parts[key] = labels.label(

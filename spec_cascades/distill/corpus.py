@@ -115,10 +115,13 @@ def _answered(
     return [held[i] for i in range(len(texts))]
 
 
-def pack(items: list[Example], length: int, seed: int, prompt_weight: float = 0.0) -> Rows:
+def pack(
+    items: list[Example], length: int, seed: int, prompt_weight: float = 0.0, most: int | None = None
+) -> Rows:
     """Rows of `length` tokens filled with whole examples in `seed`'s order, each cut to one row at most.
 
     A prompt that fills a row leaves no answer to learn from and is left out; ValueError where none is left.
+    most: so many rows are kept, a random share of the examples.
     """
     items = [item for item in items if len(item.prompt) < length]
     if not items:
@@ -144,4 +147,4 @@ def pack(items: list[Example], length: int, seed: int, prompt_weight: float = 0.
             packed.weights[r, at : at + prompt - 1] = prompt_weight
             packed.weights[r, at + prompt - 1 : end - 1] = 1
             at = end
-    return packed
+    return Rows(*(x[:most] for x in packed))

@@ -1,20 +1,18 @@
 """The student's training: labelled rows, optax, orbax checkpoints; acceptance is reported as it trains."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import orbax.checkpoint as ocp
 
 from spec_cascades.distill import losses, student
 from spec_cascades.distill.labels import Labelled
 from spec_cascades.distill.losses import Label, Sums
 from spec_cascades.distill.settings import Distill
-from spec_cascades.train.runfolder import Log
+from spec_cascades.train import fitting
 from spec_cascades.typing import Array, Params
 
 
@@ -34,20 +32,6 @@ class Setup(NamedTuple):
     place: Array
 
 
-def optimiser(settings: Distill) -> optax.GradientTransformation:
-    """AdamW on a warm-up and cosine schedule, gradients clipped by their global norm."""
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0, settings.peak_lr, settings.warmup, settings.steps, settings.final_lr
-    )
-    decay = optax.add_decayed_weights(settings.weight_decay, lambda p: jax.tree.map(lambda x: x.ndim > 1, p))
-    return optax.chain(
-        optax.clip_by_global_norm(settings.clip),
-        optax.scale_by_adam(b2=0.98),
-        decay,
-        optax.scale_by_learning_rate(schedule),
-    )
-
-
 def sums(
     settings: Distill, config: Any, trunk: Params, frozen: Params, place: Array, batch: Labelled
 ) -> Sums:
@@ -60,7 +44,7 @@ def sums(
 
 def train_step(settings: Distill, config: Any) -> Callable[..., tuple[State, Sums]]:
     """The jitted step, state donated."""
-    tx = optimiser(settings)
+    tx = fitting.optimiser(settings)
 
     def objective(trunk: Params, frozen: Params, place: Array, batch: Labelled) -> tuple[Array, Sums]:
         out = sums(settings, config, trunk, frozen, place, batch)
@@ -110,40 +94,21 @@ def evaluate(
 
 
 def fit(settings: Distill, setup: Setup, begin: Params, data: Labelled, dev: Labelled) -> Params:
-    """Trains (or goes on training) the trunk for settings.steps steps; resumes from out/checkpoints."""
-    out = Path(settings.out).absolute()
+    """Trains (or goes on training) the trunk for settings.steps steps (`fitting.fit`)."""
     step = train_step(settings, setup.config)
     measure = jax.jit(lambda t, f, p, b: sums(settings, setup.config, t, f, p, b))
-    blank = State(begin, optimiser(settings).init(begin), jnp.zeros((), jnp.int32))
-    options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
-    with ocp.CheckpointManager(out / "checkpoints", options=options) as manager:
-        state = _restore(manager, blank)
-        start, recent = int(state.step), []
-        feed = batches(data, settings.rows, settings.seed, start)
-        with Log(out / "log.jsonl", settings.steps, start) as log:
-            if start == 0:
-                log.report(0, evaluate(measure, state, setup, dev, settings.rows))
-            for number in range(start + 1, settings.steps + 1):
-                state, made = step(state, setup.frozen, setup.place, next(feed))
-                recent.append(made)
-                if number % 10 == 0:
-                    log.advance(number, float(made.loss / made.count))
-                if number % settings.eval_every == 0 or number == settings.steps:
-                    found = evaluate(measure, state, setup, dev, settings.rows)
-                    log.report(number, _mean(recent) | found)
-                    recent = []
-                if number % settings.save_every == 0 or number == settings.steps:
-                    manager.save(number, args=ocp.args.StandardSave(state._asdict()))
-    return state.trunk
+    end = fitting.fit(
+        settings,
+        State(begin, fitting.optimiser(settings).init(begin), jnp.zeros((), jnp.int32)),
+        lambda start: batches(data, settings.rows, settings.seed, start),
+        lambda state, batch: step(state, setup.frozen, setup.place, batch),
+        lambda state: evaluate(measure, state, setup, dev, settings.rows),
+        _mean,
+    )
+    return end.trunk
 
 
 def _mean(recent: list[Sums]) -> dict[str, float]:
     """Training loss and greedy acceptance per answer token since the last report, answer tokens a step."""
     loss, count, _, greedy = (float(sum(x)) for x in zip(*recent, strict=True))
     return {"loss": loss / count, "greedy_acceptance": greedy / count, "tokens_per_step": count / len(recent)}
-
-
-def _restore(manager: ocp.CheckpointManager, blank: State) -> State:
-    if manager.latest_step() is None:
-        return blank
-    return State(**manager.restore(manager.latest_step(), args=ocp.args.StandardRestore(blank._asdict())))

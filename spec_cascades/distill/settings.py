@@ -69,9 +69,10 @@ class Distill:
     """One distillation; lengths in tokens, rows a batch, steps of the optimiser.
 
     sources, dev: lists of `Source`; temperature, max_new_tokens, batch_size: of the target's own answers;
-    length: of a packed row; prompt_weight: of a prompt's tokens in the loss, where an answer's count 1; top:
-    how many of the target's likeliest tokens a label keeps, the rest being one bucket; loss: kl (forward),
-    reverse_kl or tv. Raises ConfigError for a value out of range.
+    length: of a packed row; most_rows: how many of them, in a seeded order, are labelled and trained on;
+    prompt_weight: of a prompt's tokens in the loss, where an answer's count 1; top: how many of the target's
+    likeliest tokens a label keeps, the rest being one bucket; loss: kl (forward), reverse_kl or tv. Raises
+    ConfigError for a value out of range.
     """
 
     out: str
@@ -83,6 +84,7 @@ class Distill:
     max_new_tokens: int = 128
     batch_size: int = 32
     length: int = 256
+    most_rows: int | None = None
     prompt_weight: float = 0.0
     top: int = 16
     loss: str = "kl"
@@ -103,7 +105,8 @@ class Distill:
         check_schedule(self)
         require("length", self.length, self.length >= 8, "8 or more")
         require("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or a positive number")
-        share = self.prompt_weight
+        most, share = self.most_rows, self.prompt_weight
+        require("most_rows", most, most is None or most >= 1, "1 or more, or null")
         require("prompt_weight", share, 0 <= share <= 1, "in [0, 1]")
         choose("loss", self.loss, DIVERGENCES)
         for key in ("sources", "dev"):

@@ -1,19 +1,16 @@
 """The training loop: packed seqio batches, optax, orbax checkpoints, an optional teacher."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-import orbax.checkpoint as ocp
 
 from spec_cascades.models import t5
-from spec_cascades.train import losses
+from spec_cascades.train import fitting, losses
 from spec_cascades.train.data import Batch, batches, epoch
 from spec_cascades.train.losses import Sums
-from spec_cascades.train.runfolder import Log
 from spec_cascades.train.settings import Train
 from spec_cascades.typing import Array, Params
 
@@ -42,16 +39,7 @@ def optimiser(settings: Train) -> optax.GradientTransformation:
     T5's initial scales (queries 1 / sqrt(d_kv) smaller, a unit-variance table under a tied head) were made
     for Adafactor's relative steps. Equal ones throw the queries about and leave the table behind.
     """
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0, settings.peak_lr, settings.warmup, settings.steps, settings.final_lr
-    )
-    return optax.chain(
-        optax.clip_by_global_norm(settings.clip),
-        optax.scale_by_adam(b2=0.98),
-        optax.scale_by_param_block_rms(),
-        optax.add_decayed_weights(settings.weight_decay, lambda p: jax.tree.map(lambda x: x.ndim > 1, p)),
-        optax.scale_by_learning_rate(schedule),
-    )
+    return fitting.optimiser(settings, optax.scale_by_param_block_rms())
 
 
 def sums(params: Params, config: t5.Config, teacher: Teacher | None, batch: Batch, drop: Any) -> Sums:
@@ -112,34 +100,22 @@ def evaluate(
 def fit(settings: Train, config: t5.Config, task: Any, teacher: Teacher | None) -> Params:
     """Trains (or goes on training) and returns the float32 parameters after `settings.steps` steps.
 
-    A checkpoint is written to out/checkpoints every `save_every` steps; a killed run resumes from the last
-    one with the batches and dropout keys that it would have seen.
+    A killed run resumes with the batches and dropout keys that it would have seen (`fitting.fit`).
     """
-    out = Path(settings.out).absolute()
-    out.mkdir(parents=True, exist_ok=True)
     teacher_params = None if teacher is None else teacher.params
     step = train_step(settings, config, teacher)
     measure = jax.jit(lambda p, t, batch: sums(p, config, _with(teacher, t), batch, None))
     lengths = (settings.data.input_length, settings.data.target_length)
     dev = list(epoch(task, "dev", lengths, settings.rows, None))
-    options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
-    with ocp.CheckpointManager(out / "checkpoints", options=options) as manager:
-        state = _restore(manager, _fresh(settings, config))
-        start, recent = int(state.step), []
-        data = batches(task, lengths, settings.rows, settings.seed, start)
-        with Log(out / "log.jsonl", settings.steps, start) as log:
-            for number in range(start + 1, settings.steps + 1):
-                state, made = step(state, teacher_params, next(data))
-                recent.append(made)
-                if number % 20 == 0:
-                    log.advance(number, float(made.loss / made.count))
-                if number % settings.eval_every == 0 or number == settings.steps:
-                    found = evaluate(measure, state.params, teacher_params, dev)
-                    log.report(number, _mean(recent) | found)
-                    recent = []
-                if number % settings.save_every == 0 or number == settings.steps:
-                    manager.save(number, args=ocp.args.StandardSave(state._asdict()))
-    return state.params
+    end = fitting.fit(
+        settings,
+        _fresh(settings, config),
+        lambda start: batches(task, lengths, settings.rows, settings.seed, start),
+        lambda state, batch: step(state, teacher_params, batch),
+        lambda state: evaluate(measure, state.params, teacher_params, dev),
+        _mean,
+    )
+    return end.params
 
 
 def _mean(recent: list[Sums]) -> dict[str, float]:
@@ -151,9 +127,3 @@ def _mean(recent: list[Sums]) -> dict[str, float]:
 def _fresh(settings: Train, config: t5.Config) -> State:
     params = t5.init(jax.random.key(settings.seed), config)
     return State(params, optimiser(settings).init(params), jnp.zeros((), jnp.int32))
-
-
-def _restore(manager: ocp.CheckpointManager, blank: State) -> State:
-    if manager.latest_step() is None:
-        return blank
-    return State(**manager.restore(manager.latest_step(), args=ocp.args.StandardRestore(blank._asdict())))

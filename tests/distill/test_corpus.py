@@ -64,6 +64,14 @@ def test_bad_sources_are_named(texts, change, words):
         assert word in str(error.value)
 
 
+def test_the_first_rows_are_kept():
+    items = [Example([1, 2], [3, 4, 5 + i]) for i in range(9)]
+    whole, some = corpus.pack(items, 10, 3), corpus.pack(items, 10, 3, most=2)
+    assert len(whole.tokens) == 5
+    for a, b in zip(whole, some, strict=True):
+        assert a[:2].tolist() == b.tolist()
+
+
 def test_a_prompt_may_weigh_too():
     rows = corpus.pack([Example([5, 6, 7], [8, 9])], 8, 0, prompt_weight=0.25)
     assert rows.weights.tolist() == [[0.25, 0.25, 1, 1, 0, 0, 0, 0]]
