@@ -41,6 +41,11 @@ AFRESH = ("tests/decode/test_rows.py", "-k", "markov and afresh")
 ALONE = ("tests/decode/test_rows.py", "-k", "markov and alone")
 LAW = ("tests/decode/test_conformance.py", "-k", "two_drafts and v3")
 BIAS = ("tests/models/test_t5_bias.py",)
+REFILLED = ("tests/decode/test_scheduler.py", "-k", "markov and alone")
+EDITS = ("tests/decode/test_edits.py", "-k", "law_is and v3")
+LOOKED_UP = ("tests/decode/test_lookup.py", "-k", "every_path and v3")
+CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
+SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 
 LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
 T5 = "models/t5.py"
@@ -48,6 +53,12 @@ T5 = "models/t5.py"
 REWIND = "kv.rewind(cache, jnp.minimum(cache.length, old.begun[name] + emitted))"
 COUNT = "count = jnp.where(done, 0, jnp.minimum(block.count, room))"
 SEEN = "seen = (place < count[:, None]) & (place < block.drafted[:, None])"
+ADMIT = "put(progress.noise, fresh.noise, axis=1),"
+HISTORY = "used_along(view.seen, made.drafts[:, :-1])"
+SEEN_BY_Q = "logits = edited(logits, request.edits, None if x.seen is None else x.seen[:, None])[:, 0]"
+SILENT = "if made.silent is not None:"
+LATE = "lax.while_loop(lambda x: jnp.any(x.read < due), block, begin)"
+SCORED = "draw(distribution(logits, request.sampling), noise.draft[:, 0])"
 DRAW = "draw(q, noise.draft[:, x.place])"
 LAST = "(x.place < w) & jnp.any(x.drafted == x.place)"
 ROOM = "jnp.minimum(most, request.capacity)) - view.emitted"
@@ -116,6 +127,14 @@ MUTANTS = [
     Mutant("top-p of an unscaled top-k", "probs.py", "before < top_p * total", "before < top_p", PROBS),
     Mutant("a draw may hit weight zero", "probs.py", "(cumulated > x)", "(cumulated >= x)", PROBS),
     Mutant("a write clamps at the end", "cache.py", 'mode="drop"', 'mode="clip"', CACHE),
+    Mutant("a newcomer keeps the old noise", "decode/scheduler.py", ADMIT, "progress.noise,", REFILLED),
+    Mutant("a penalty forgets the draft", SPECULATIVE, HISTORY, HISTORY.replace("made", "0 * made"), EDITS),
+    Mutant("the drafter's scores are not edited", DRAFTING, SEEN_BY_Q, "logits = logits[:, 0]", EDITS),
+    Mutant("a copy is a draft where none is found", SPECULATIVE, SILENT, "if False:", LOOKED_UP),
+    Mutant("a late target reads one block only", "decode/token_cascade.py", LATE, "block(begin)", CASCADE),
+    Mutant(
+        "both stages draw alike", "decode/sequence.py", SCORED, SCORED.replace("draft", "residual"), SEQUENCE
+    ),
     Mutant("relative bias off by one", T5, "jnp.clip(behind, 0,", "jnp.clip(behind + 1, 0,", BIAS),
     Mutant("prompt padding seen by the decoder", T5, MASK, MASK.replace("HIDDEN", "0.0"), CACHE),
 ]

@@ -188,3 +188,23 @@ def test_a_loop_run_in_parts_ends_as_one_run_whole(wrong, steps):
         parts += 1
     check(loop.finish(progress, request), eos, 4, wrong)
     assert parts == -(-int(progress.ledger.steps.max()) // steps)
+
+
+def test_a_sweep_compiles_once_a_rule_and_one_batch_carries_all_alphas():
+    """Eleven alphas of eight rules: eight compilations, and as many again for a batch of eleven rows."""
+    names = ["lossy", "chow", "diff", "opt", "v1", "v2", "v3", "bild"]
+    alphas = [i / 10 for i in range(11)]
+    prompts, before = jnp.asarray([[1, 2]]), loop.run._cache_size()
+    for name in names:
+        method = Speculative(laws.LM, laws.LM, RULES[name], 2)
+        each = [
+            loop.generate(
+                method, laws.tables(), prompts, jnp.asarray([2]), laws.request([Setting(a)], 1, seeds=[7]), 9
+            ).tokens[0]
+            for a in alphas
+        ]
+        request = laws.request([Setting(a) for a in alphas], 1, seeds=[7] * len(alphas))
+        many, lengths = jnp.repeat(prompts, len(alphas), axis=0), jnp.full(len(alphas), 2)
+        together = loop.generate(method, laws.tables(), many, lengths, request, 9).tokens
+        np.testing.assert_array_equal(together, jnp.stack(each))
+    assert loop.run._cache_size() == before + 2 * len(names)
