@@ -123,7 +123,11 @@ def test_ledgers_add_up():
     request = laws.request([Setting(0.5)], b, eos=4, max_new=n)
     prompts = jnp.broadcast_to(jnp.asarray(laws.PROMPT), (b, 3))
     got = loop.generate(method, laws.tables(), prompts, jnp.full(b, 3), request, n)
-    length, (steps, judged, accepted) = np.asarray(got.length), map(np.asarray, got.ledger)
+    ledger = got.ledger
+    length, steps = np.asarray(got.length), np.asarray(ledger.steps)
+    judged, accepted = np.asarray(ledger.judged), np.asarray(ledger.accepted)
+    np.testing.assert_array_equal(ledger.calls["target"], steps)
+    np.testing.assert_array_equal(ledger.calls["drafter"], 4 * steps)
     short = accepted.sum(1) + steps - length
     assert ((short == 0) | (short == 1)).all()
     assert 0 < short.mean() < 1
