@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from jaxtyping import install_import_hook
 
 CHECKED = ["probs", "rules", "verify", "cache", "decode", "models"]
@@ -12,3 +13,13 @@ install_import_hook([f"spec_cascades.{name}" for name in CHECKED], "beartype.bea
 # A CUDA build of torch brings triton, whose import crashes a process that has loaded jax 0.12 (Python 3.13).
 # torch does without it where it is absent.
 sys.modules.setdefault("triton", None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_programs_go():
+    """What one file has compiled no other needs: kept, they would hold gigabytes, and more memory maps than
+    a process may have (an abort inside the compiler).
+    """
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()

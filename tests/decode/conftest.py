@@ -4,13 +4,6 @@ import jax
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compiled_programs_go():
-    """What one file has compiled no other needs; kept, the grids would hold gigabytes."""
-    yield
-    jax.clear_caches()
-
-
 @pytest.fixture(autouse=True)
 def no_key_serves_twice():
     """Turns on jax's check of key reuse."""
