@@ -10,6 +10,7 @@ pip -e ".[plot,test]"
 # Extras some tests need; without them those tests say why they are skipped. Parity waits for torch, since asking
 # for the extra alone would bring a CUDA build of several gigabytes.
 pip -e ".[data]" || echo "notice: the data extra did not install; tests of seqio tasks and training will be skipped"
+pip -e ".[tasks]" || echo "notice: the tasks extra did not install; tests of ROUGE and HumanEval will be skipped"
 if pip torch==2.13.0; then
   pip -e ".[parity]" || echo "notice: the parity extra did not install; parity tests will be skipped"
 else

@@ -52,7 +52,17 @@ def _parser() -> argparse.ArgumentParser:
         ("distill", _distill, "distil a drafter from a decoder-only target"),
     ):
         sub = commands.add_parser(name, help=text, description=f"{text}; {TARGETS}")
-        sub.add_argument("config", metavar="CONFIG", help="a YAML file")
+        if name in ("evaluate", "sweep"):
+            sub.add_argument(
+                "--allow-code-execution",
+                action="store_true",
+                help="run the programs that a model writes, behind a wall, to score coding tasks",
+            )
+            sub.add_argument(
+                "config", nargs="?", metavar="CONFIG", help="a YAML file (or task=NAME output=DIR)"
+            )
+        else:
+            sub.add_argument("config", metavar="CONFIG", help="a YAML file")
         sub.add_argument("overrides", nargs="*", metavar="key=value")
         sub.set_defaults(command=command)
     sub = commands.add_parser("report", help="records to a table, markdown, CSV and a plot")
@@ -60,9 +70,22 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: beside the records)")
     sub.set_defaults(command=_report)
     _add_checkpoints(commands)
+    _add_tasks(commands)
     sub = commands.add_parser("rules", help="the deferral rules and what their alpha means")
     sub.set_defaults(command=_rules)
     return parser
+
+
+def _add_tasks(commands: Any) -> None:
+    text = "the data sets that task.name may name, and how each is asked and scored"
+    sub = commands.add_parser("tasks", help=text, description=text)
+    kinds = sub.add_subparsers(metavar="list|show", required=True)
+    kinds.add_parser("list", help="one row a task").set_defaults(command=_tasks_list)
+    show = kinds.add_parser("show", help="a task's prompts on an example, stop strings and scores")
+    show.add_argument("name", metavar="NAME")
+    show.add_argument("--path", help="a file in the published layout, whose first example is shown")
+    show.add_argument("--shots-path", help="the training split, from which solved examples are drawn")
+    show.set_defaults(command=_tasks_show)
 
 
 def _add_checkpoints(commands: Any) -> None:
@@ -145,17 +168,54 @@ def _prompts(args: argparse.Namespace) -> list[str]:
 def _evaluate(args: argparse.Namespace) -> None:
     from spec_cascades import config, evaluate, report
 
-    asked = config.load(config.Evaluate, args.config, args.overrides)
-    report.show([evaluate.run(asked)])
+    asked = config.load(config.Evaluate, *_config(args))
+    report.show([evaluate.run(asked, check=_check(args, asked.task))])
     print(f"record: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
 
 
 def _sweep(args: argparse.Namespace) -> None:
     from spec_cascades import config, report, sweep
 
-    asked = config.load(config.Sweep, args.config, args.overrides)
-    report.show(sweep.run(asked))
+    asked = config.load(config.Sweep, *_config(args))
+    report.show(sweep.run(asked, check=_check(args, asked.task)))
     print(f"records: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+
+
+def _config(args: argparse.Namespace) -> tuple[str | None, list[str]]:
+    """The configuration file, if one is given before the overrides, and the overrides."""
+    if args.config is not None and "=" in args.config and not Path(args.config).exists():
+        return None, [args.config, *args.overrides]
+    return args.config, args.overrides
+
+
+def _check(args: argparse.Namespace, task: Any) -> Any:
+    """What runs generated programs, said before anything runs; None where nothing is to be run."""
+    from spec_cascades.metrics import scoring
+    from spec_cascades.tasks import registry
+
+    if registry.metric_of(task) != "pass@1":
+        return None
+    if not args.allow_code_execution:
+        print(
+            f"spec-cascades: {scoring.NOT_RUN}; answers are kept, and scored once it is given",
+            file=sys.stderr,
+        )
+        return None
+    for sentence in scoring.unwalled():
+        print(f"spec-cascades: {sentence}", file=sys.stderr)
+    return scoring.check
+
+
+def _tasks_list(args: argparse.Namespace) -> None:
+    from spec_cascades.tasks import showing
+
+    showing.table()
+
+
+def _tasks_show(args: argparse.Namespace) -> None:
+    from spec_cascades.tasks import showing
+
+    print(showing.described(args.name, args.path, args.shots_path))
 
 
 def _train(args: argparse.Namespace) -> None:

@@ -1,15 +1,17 @@
 """What a run is made of: plain frozen data, filled from YAML and key=value overrides. Imports no jax."""
 
-import difflib
 import itertools
 import math
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+from spec_cascades.checks import ConfigError, choose, nearest, require
+from spec_cascades.tasks.settings import Task
 
 METHODS = ("target", "drafter", "speculative", "bild", "token", "oracle", "sequence", "hybrid")
 RULES = (
@@ -28,22 +30,6 @@ ALIASES = {name: "gamma" for name in ("num_speculative_tokens", "num_assistant_t
 EMBEDDED_TASK = "embedded:en-de-everyday"
 
 T = TypeVar("T")
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be run; the text names the key, the value and the choices."""
-
-
-def choose(key: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raises ConfigError unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ConfigError(f"{key}: {value!r} is not one of {', '.join(choices)}{nearest(value, choices)}")
-
-
-def require(key: str, value: Any, fits: bool, bounds: str) -> None:
-    """Raises ConfigError "key: value must be `bounds`" unless it fits."""
-    if not fits:
-        raise ConfigError(f"{key}: {value!r} must be {bounds}")
 
 
 @dataclass(frozen=True)
@@ -138,20 +124,6 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Where the examples are; `join` makes one example of that many consecutive pairs."""
-
-    path: str
-    limit: int | None = None
-    join: int = 1
-    prefix: str = ""
-
-    def __post_init__(self) -> None:
-        require("limit", self.limit, self.limit is None or self.limit >= 1, "1 or more, or null")
-        require("join", self.join, self.join >= 1, "1 or more")
-
-
-@dataclass(frozen=True)
 class Evaluate:
     """One decoding on one task: `evaluate`."""
 
@@ -212,7 +184,7 @@ def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str
     """The dataclass `cls` filled from a YAML file and `dotted.key=value` overrides.
 
     Raises ConfigError: file absent or not YAML, a key unknown or missing, a value of the wrong type
-    or out of range.
+    or out of range. `task: NAME` is short for `task: {name: NAME}`.
     """
     raw = OmegaConf.create({}) if path is None else _read_yaml(Path(path))
     for override in overrides:
@@ -220,14 +192,27 @@ def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str
         if not equals or not key:
             raise ConfigError(f"override {override!r} is not of the form key=value")
         try:
-            OmegaConf.update(raw, _canonical(key), _parse(value), merge=True)
+            short = key == "task" and not value.lstrip().startswith("{")
+            OmegaConf.update(raw, "task.name" if short else _canonical(key), _parse(value), merge=True)
         except (OmegaConfBaseException, yaml.YAMLError, TypeError) as error:
             raise ConfigError(f"override {override!r}: {_first_line(error)}") from None
     try:
         plain = OmegaConf.to_container(raw, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from None
-    return build(cls, plain)
+    return _as_task(build(cls, plain), plain)
+
+
+def _as_task(config: T, given: dict[str, Any]) -> T:
+    """The configuration with a named task's answer length and stop strings where its decoding gives none."""
+    key = {Evaluate: "decoding", Sweep: "base"}.get(type(config))
+    if key is None or config.task.name is None:
+        return config
+    from spec_cascades.tasks.registry import defaults
+
+    own = defaults(config.task, config.models.chat)
+    missing = {name: value for name, value in own.items() if name not in (given.get(key) or {})}
+    return replace(config, **{key: replace(getattr(config, key), **missing)})
 
 
 def build(cls: type[T], raw: Any, where: str = "") -> T:
@@ -294,12 +279,6 @@ def _renamed(raw: Any) -> Any:
     return {name: _renamed(value) for name, value in zip(names, raw.values(), strict=True)}
 
 
-def nearest(word: str, choices: tuple[str, ...]) -> str:
-    """', did you mean ...?' when a choice is close to the word, else ''."""
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
 def _read_yaml(path: Path) -> Any:
     if not path.is_file():
         raise ConfigError(f"no configuration file {str(path)!r}")
@@ -309,6 +288,8 @@ def _read_yaml(path: Path) -> Any:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not OmegaConf.is_dict(raw):
         raise ConfigError(f"{path}: expected a mapping of keys to values at the top")
+    if isinstance(raw.get("task"), str):
+        raw.task = {"name": raw.task}
     return OmegaConf.create(_renamed(OmegaConf.to_container(raw)))
 
 

@@ -5,9 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spec_cascades import quality
 from spec_cascades.config import Decoding, Point
 from spec_cascades.metrics import rates, text
-from spec_cascades.tasks.examples import Example
+from spec_cascades.metrics.scoring import Check
+from spec_cascades.quality import Quality
+from spec_cascades.tasks.asked import Asked
 
 CATCH_UP = 8
 """Tokens that one catching-up call of `decode.token_cascade` reads, which cannot be read here without jax."""
@@ -19,8 +22,7 @@ class Outcome(NamedTuple):
     point: Point
     batches: list[dict[str, Any]]
     compile_seconds: float
-    counts: np.ndarray
-    """BLEU counts [examples, 10], summed over repeats: a sentence is resampled with all its repeats."""
+    quality: Quality
 
     @property
     def answers(self) -> list[dict[str, Any]]:
@@ -28,44 +30,58 @@ class Outcome(NamedTuple):
 
 
 def build_records(
-    config: dict[str, Any], points: list[Point], examples: list[Example], lines: list[dict[str, Any]]
+    config: dict[str, Any],
+    points: list[Point],
+    asked: Asked,
+    lines: list[dict[str, Any]],
+    check: Check | None = None,
 ) -> list[dict[str, Any]]:
-    """One record a point from the lines of a finished run's log; `config` is the resolved sweep."""
-    outcomes = {p.name: _outcome(p, examples, lines) for p in points}
+    """One record a point from the lines of a finished run's log; `config` is the resolved sweep.
+
+    check: runs generated programs, where a task is scored by them and its user allows it.
+    """
+    outcomes = {p.name: _outcome(p, asked, lines, check) for p in points}
     session = [line for line in lines if line["kind"] == "session"][-1]
     shared = {key: config[key] for key in ("models", "task", "repeats")}
     return [
         {
             "name": p.name,
-            "n_examples": len(examples),
-            **_own_figures(outcomes[p.name], examples, session["flops_per_token"]),
+            "n_examples": len(asked.examples),
+            **_own_figures(outcomes[p.name], session["flops_per_token"]),
             "against_target": _against(outcomes[p.name], outcomes, config["base"]),
             "decoding": asdict(p.decoding),
             "sampling": _sampling(p.decoding),
-            "seeds": _seeds(p.decoding, config["repeats"], len(examples)),
+            "seeds": _seeds(p.decoding, config["repeats"], asked),
             **shared,
+            **_prompts(outcomes[p.name], asked, session.get("cut")),
             "versions": session["versions"],
         }
         for p in points
     ]
 
 
-def _outcome(point: Point, examples: list[Example], lines: list[dict[str, Any]]) -> Outcome:
+def _outcome(point: Point, asked: Asked, lines: list[dict[str, Any]], check: Check | None) -> Outcome:
     mine = [line for line in lines if line.get("point") == point.name]
     batches = sorted((b for b in mine if b["kind"] == "batch"), key=lambda b: (b["repeat"], b["first"]))
     answers = [a for b in batches for a in b["answers"]]
-    references = [examples[a["index"]].reference for a in answers]
-    counts = text.bleu_counts([a["text"] for a in answers], references)
-    per_example = counts.reshape(-1, len(examples), counts.shape[1]).sum(0)
-    return Outcome(point, batches, sum(line["compile_seconds"] for line in mine), per_example)
+    compiling = sum(line["compile_seconds"] for line in mine)
+    return Outcome(point, batches, compiling, quality.of(asked, answers, check))
 
 
-def _own_figures(outcome: Outcome, examples: list[Example], flops: dict[str, float]) -> dict[str, Any]:
+def _prompts(outcome: Outcome, asked: Asked, cut: dict[str, Any] | None) -> dict[str, Any]:
+    """How prompts were made and shortened, and each example's scores: of a task with a name."""
+    found: dict[str, Any] = {"truncated": cut} if cut else {}
+    return found | (
+        {"prompts": asked.about, "per_example": outcome.quality.per_example} if asked.about else {}
+    )
+
+
+def _own_figures(outcome: Outcome, flops: dict[str, float]) -> dict[str, Any]:
     answers = outcome.answers
     ledger = rates.total(_counts(a) for a in answers)
     figures = rates.rates(ledger)
     return {
-        "quality": _quality(outcome, examples),
+        "quality": outcome.quality.figures,
         "rates": figures._asdict(),
         "target_calls": ledger.target_calls / len(answers),
         "drafter_calls": ledger.drafter_calls / len(answers),
@@ -103,13 +119,6 @@ def _stages(outcome: Outcome) -> dict[str, Any]:
 def _counts(answer: dict[str, Any]) -> rates.Counts:
     calls = (answer["target_calls"], answer["drafter_calls"])
     return rates.Counts(len(answer["tokens"]), *calls, answer["judged"], answer["accepted"])
-
-
-def _quality(outcome: Outcome, examples: list[Example]) -> dict[str, Any]:
-    answers = outcome.answers
-    scores = text.score([a["text"] for a in answers], [examples[a["index"]].reference for a in answers])
-    interval = text.bleu_interval(outcome.counts)
-    return {**scores._asdict(), "bleu_interval": [interval.low, interval.high]}
 
 
 def _gflops(decoding: Decoding, ledger: rates.Counts, flops: dict[str, float]) -> float:
@@ -153,10 +162,11 @@ def _sampling(decoding: Decoding) -> dict[str, Any]:
     }
 
 
-def _seeds(decoding: Decoding, repeats: int, n: int) -> dict[str, Any]:
+def _seeds(decoding: Decoding, repeats: int, asked: Asked) -> dict[str, Any]:
+    first, last = asked.first, (repeats - 1) * asked.total + asked.first + len(asked.examples) - 1
     return {
-        "first": decoding.seed,
-        "last": decoding.seed + repeats * n - 1,
+        "first": decoding.seed + first,
+        "last": decoding.seed + last,
         "rule": "seed + repeat * n + example",
     }
 
@@ -183,7 +193,6 @@ def _against(outcome: Outcome, outcomes: dict[str, Outcome], base: dict[str, Any
     if name is None:
         return None
     other = outcomes[name]
-    gap = text.bleu_difference(outcome.counts, other.counts)
     ratios = _paired(outcome, other)
     return {
         "name": name,
@@ -191,8 +200,7 @@ def _against(outcome: Outcome, outcomes: dict[str, Outcome], base: dict[str, Any
         "relative_interval": _median_interval(ratios),
         "relative_total": sum(b["seconds"] for b in outcome.batches)
         / sum(b["seconds"] for b in other.batches),
-        "bleu_difference": gap.value,
-        "bleu_difference_interval": [gap.low, gap.high],
+        **quality.difference(outcome.quality, other.quality),
         "relative_tokens": sum(len(a["tokens"]) for a in outcome.answers)
         / max(1, sum(len(a["tokens"]) for a in other.answers)),
     }

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from spec_cascades import runlog
-from spec_cascades.config import Decoding, Point, Sweep, expand
+from spec_cascades.config import ConfigError, Decoding, Point, Sweep, expand
+from spec_cascades.metrics.scoring import Check
 from spec_cascades.progress import progress
 from spec_cascades.records import build_records
-from spec_cascades.tasks.examples import Example, fingerprint, read
+from spec_cascades.tasks.asked import Asked, ask
+from spec_cascades.tasks.examples import fingerprint
+from spec_cascades.tasks.fitting import Cut, fit
 
 Watch = Callable[[list[Any]], None]
 """Shown the answers so far after each block: a stream."""
@@ -32,6 +35,10 @@ class Runner(Protocol):
         self, texts: list[str], decoding: Decoding | Sequence[Decoding], slots: int
     ) -> Iterator[tuple[int, Any]]: ...
 
+    def encode(self, text: str) -> list[int]: ...
+
+    def model(self, role: str) -> Any: ...
+
     def flops_per_token(self) -> dict[str, float]: ...
 
 
@@ -47,25 +54,37 @@ class Unit(NamedTuple):
         return (self.point.name, self.repeat, self.first)
 
 
-def run(sweep: Sweep, engine: Runner | None = None) -> list[dict[str, Any]]:
+def run(sweep: Sweep, engine: Runner | None = None, check: Check | None = None) -> list[dict[str, Any]]:
     """Runs what is not yet done and returns (and writes to OUT/records.jsonl) one record a point.
 
-    The engine is made from `sweep.models` unless one is given, and only when there is work left. Raises
+    The engine is made from `sweep.models` unless one is given, and only when there is work left. check: runs
+    generated programs (`metrics.scoring.score`); answers of coding tasks are not scored without it. Raises
     ConfigError when OUT belongs to another configuration.
     """
-    examples = read(sweep.task)
-    points = [Point(p.name, with_alpha(p.decoding)) for p in expand(sweep)]
+    asked = ask(sweep.task, sweep.models.chat)
+    points = [Point(p.name, settled(p.decoding, asked)) for p in expand(sweep)]
     folder = Path(sweep.output)
-    identity = asdict(sweep) | {"examples_sha256": fingerprint(examples)}
+    identity = asdict(sweep) | {"examples_sha256": fingerprint(asked.examples)}
     identity.pop("output")
     with runlog.opened(folder, identity) as log:
         done = {(u["point"], u["repeat"], u["first"]) for u in log.lines if u["kind"] == "batch"}
-        units = [u for u in schedule(points, sweep.repeats, len(examples)) if u.key not in done]
+        units = [u for u in schedule(points, sweep.repeats, len(asked.examples)) if u.key not in done]
         if units:
-            _work(engine or _engine(sweep), log, units, examples, len(done))
-        records = build_records(asdict(sweep), points, examples, log.lines)
+            role = "drafter" if sweep.models.target is None else "target"
+            _work(engine or _engine(sweep), log, units, asked, len(done), role)
+        records = build_records(asdict(sweep), points, asked, log.lines, check)
         runlog.write_records(folder / runlog.RECORDS, records)
     return records
+
+
+def settled(decoding: Decoding, asked: Asked) -> Decoding:
+    """The decoding with an alpha; a cascade over whole answers does without the stop strings of a task.
+
+    It knows none, and what a task scores ends at its own stop strings anyway.
+    """
+    if asked.about and decoding.method in ("sequence", "hybrid"):
+        decoding = replace(decoding, stop=[])
+    return with_alpha(decoding)
 
 
 def with_alpha(decoding: Decoding) -> Decoding:
@@ -91,27 +110,50 @@ def schedule(points: list[Point], repeats: int, n: int) -> Iterator[Unit]:
                     yield Unit(point, repeat, first)
 
 
-def _work(engine: Runner, log: runlog.Log, units: list[Unit], examples: list[Example], done: int) -> None:
-    log.append({"kind": "session", "versions": versions(), "flops_per_token": engine.flops_per_token()})
+def _work(engine: Runner, log: runlog.Log, units: list[Unit], asked: Asked, done: int, role: str) -> None:
+    longest = max(u.point.decoding.max_new_tokens for u in units)
+    texts, cut = _fitted(engine, asked, _window(engine.model(role), asked, longest))
+    session = {"versions": versions(), "flops_per_token": engine.flops_per_token()}
+    log.append({"kind": "session", **session, "cut": cut and cut._asdict()})
     warm = list({u.point.name: u.point for u in units}.values())
     with progress("warm-up", len(warm)) as advance:
         for point in warm:
-            texts = [e.source for e in examples[: point.decoding.batch_size]]
-            batch = engine.run(texts, point.decoding)
+            batch = engine.run(texts[: point.decoding.batch_size], point.decoding)
             log.append({"kind": "warmup", "point": point.name, "compile_seconds": batch.compile_seconds})
             advance(1)
     with progress("batches", done + len(units), done) as advance:
         for unit in units:
-            log.append(_run_unit(engine, unit, examples))
+            log.append(_run_unit(engine, unit, texts, asked))
             advance(1)
 
 
-def _run_unit(engine: Runner, unit: Unit, examples: list[Example]) -> dict[str, Any]:
+def _fitted(engine: Runner, asked: Asked, window: int | None) -> tuple[list[str], Cut | None]:
+    """The prompts as they are asked, cut to the task's limit and the window, whichever is less."""
+    limits = [limit for limit in (asked.limit, window) if limit is not None]
+    if not limits:
+        return [p.text for p in asked.prompts], None
+    return fit(asked.prompts, engine.encode, min(limits))
+
+
+def _window(model: Any, asked: Asked, answer: int) -> int | None:
+    """Tokens that a prompt may have beside an answer; None for an encoder's, and for a model without a limit.
+
+    Raises ConfigError where the view does not suit the model.
+    """
+    encodes, view = getattr(model.lm, "encodes", False), asked.about.get("view")
+    if view is not None and encodes != (view == "encdec"):
+        kind = "has an encoder: set task.view=encdec" if encodes else "has none: set task.view=few_shot"
+        raise ConfigError(f"task.view: {view!r} is for models of the other kind; {model.ref} {kind}")
+    context = None if encodes else getattr(model.config, "context", None)
+    return None if context is None else max(1, context - answer)
+
+
+def _run_unit(engine: Runner, unit: Unit, texts: list[str], asked: Asked) -> dict[str, Any]:
     decoding = unit.point.decoding
-    rows = range(unit.first, min(unit.first + decoding.batch_size, len(examples)))
-    seed = decoding.seed + unit.repeat * len(examples) + unit.first
+    rows = range(unit.first, min(unit.first + decoding.batch_size, len(texts)))
+    seed = decoding.seed + unit.repeat * asked.total + asked.first + unit.first
     # The engine gives row i the seed + i, so that every (repeat, example) has one whatever the batch size.
-    batch = engine.run([examples[i].source for i in rows], replace(decoding, seed=seed))
+    batch = engine.run([texts[i] for i in rows], replace(decoding, seed=seed))
     if len(batch.answers) != len(rows):
         raise RuntimeError(f"{unit.point.name}: {len(rows)} prompts, but {len(batch.answers)} answers")
     answers = [{"index": i, **a._asdict()} for i, a in zip(rows, batch.answers, strict=True)]

@@ -34,6 +34,7 @@ class FakeEngine:
     """Words of the prompt, some dropped at random: fewer with a target, more with a drafter."""
 
     delay = 0.0
+    encodes = False
 
     def __init__(self, target: str | None, drafter: str | None, dtype: str, chat: bool = False) -> None:
         self.compiled: set[tuple] = set()
@@ -60,6 +61,17 @@ class FakeEngine:
         rows = self.run(texts, decoding).answers
         for i in sorted(range(len(rows)), key=lambda i: len(rows[i].tokens)):
             yield i, rows[i]
+
+    def encode(self, text: str) -> list[int]:
+        return list(range(len(text.split())))
+
+    def model(self, role: str) -> types.SimpleNamespace:
+        """A model without a limit of its own."""
+        return types.SimpleNamespace(
+            ref="fake",
+            lm=types.SimpleNamespace(encodes=self.encodes),
+            config=types.SimpleNamespace(context=None),
+        )
 
     def flops_per_token(self) -> dict[str, float]:
         return {"target": 8e6, "drafter": 1e6}

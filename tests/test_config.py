@@ -96,7 +96,7 @@ def test_a_bad_override_is_named(tmp_path, override, words):
 def test_missing_keys_and_files_are_named(tmp_path):
     with pytest.raises(ConfigError, match=r"missing: task, output"):
         load(Evaluate, write(tmp_path, "repeats: 1\n"))
-    with pytest.raises(ConfigError, match=r"missing: task\.path"):
+    with pytest.raises(ConfigError, match=r"task\.path: missing"):
         load(Evaluate, write(tmp_path, "task: {limit: 3}\noutput: x\n"))
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         load(Evaluate, tmp_path / "nowhere.yaml")

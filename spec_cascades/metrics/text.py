@@ -58,8 +58,8 @@ def bleu_of(counts: np.ndarray) -> float:
 
 def bleu_interval(counts: np.ndarray, seed: int = 0) -> Interval:
     """BLEU with a percentile bootstrap interval over sentences; counts [sentences, 10]."""
-    return _interval(
-        bleu_of(counts.sum(0)), [bleu_of(counts[rows].sum(0)) for rows in _resamples(len(counts), seed)]
+    return interval(
+        bleu_of(counts.sum(0)), [bleu_of(counts[rows].sum(0)) for rows in resamples(len(counts), seed)]
     )
 
 
@@ -68,14 +68,14 @@ def bleu_difference(counts: np.ndarray, reference: np.ndarray, seed: int = 0) ->
     if counts.shape != reference.shape:
         raise ValueError(f"paired systems need the same sentences, not {len(counts)} and {len(reference)}")
     gap = lambda a, b: bleu_of(a.sum(0)) - bleu_of(b.sum(0))
-    draws = [gap(counts[rows], reference[rows]) for rows in _resamples(len(counts), seed)]
-    return _interval(gap(counts, reference), draws)
+    draws = [gap(counts[rows], reference[rows]) for rows in resamples(len(counts), seed)]
+    return interval(gap(counts, reference), draws)
 
 
-def _resamples(n: int, seed: int) -> np.ndarray:
+def resamples(n: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))
 
 
-def _interval(value: float, draws: list[float]) -> Interval:
+def interval(value: float, draws: list[float]) -> Interval:
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(value, float(low), float(high))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from spec_cascades.report import summary, table
+from spec_cascades.report import groups, summary, table
 
 
 def show(records: list[dict[str, Any]]) -> None:
@@ -13,11 +13,15 @@ def show(records: list[dict[str, Any]]) -> None:
 
 
 def write(records: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """Writes report.md, report.csv and, where matplotlib is installed, report.png; returns their paths."""
+    """Writes report.md, report.csv and, where matplotlib is installed, report.png; returns their paths.
+
+    Records without a score have no picture.
+    """
     from spec_cascades.runlog import write_atomically
 
     markdown, csv, png = (folder / f"report.{suffix}" for suffix in ("md", "csv", "png"))
-    picture = _draw(records, png)
+    scored = all(groups.score(record) is not None for record in records)
+    picture = _draw(records, png) if scored else []
     parts = [*summary.lines(records), "", table.markdown(records)]
     if picture:
         parts.append(f"![quality against time per answer]({png.name})\n")

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from spec_cascades.metrics.names import TITLES
+
 Record = dict[str, Any]
 FILTERS = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 """The sampling filters and the value that leaves each out."""
@@ -31,6 +33,29 @@ def filtered(record: Record) -> bool:
 def target_alone(group: list[Record]) -> Record | None:
     """The plain target of a group, if it ran."""
     return next((r for r in group if r["decoding"]["method"] == "target" and not filtered(r)), None)
+
+
+def metric(records: list[Record]) -> str:
+    """What the quality of these records is called: "BLEU", "ROUGE-2", "accuracy"."""
+    return TITLES[records[0]["quality"].get("metric", "bleu")]
+
+
+def score(record: Record) -> float | None:
+    """The corpus score by the task's metric, None where nothing was scored."""
+    quality = record["quality"]
+    return quality["score"] if "metric" in quality else quality["bleu"]
+
+
+def interval(record: Record) -> list[float] | None:
+    """The bounds of the score's 95 % interval."""
+    quality = record["quality"]
+    return quality["interval"] if "metric" in quality else quality["bleu_interval"]
+
+
+def difference(record: Record, part: str = "") -> Any:
+    """The score less that of the target alone ("_interval": its bounds), None without one to compare."""
+    name = "score" if "metric" in record["quality"] else "bleu"
+    return against(record, f"{name}_difference{part}")
 
 
 def against(record: Record, key: str) -> Any:

@@ -72,12 +72,12 @@ def _panel(axis: Any, title: str, group: list[Record]) -> None:
     for name, line in _series(group).items():
         _line(axis, name, line, relative=target is not None)
     if target is not None:
-        axis.axhline(target["quality"]["bleu"], color="black", linestyle="--", linewidth=0.9, zorder=0)
+        axis.axhline(groups.score(target), color="black", linestyle="--", linewidth=0.9, zorder=0)
         axis.axvline(1, color="black", linestyle=":", linewidth=0.7, zorder=0)
         title += f" (target alone: {1000 * target['latency']['p50']:.1f} ms)"
     axis.set_title(title, fontsize=11)
     axis.set_xlabel("time per answer" + (" / target alone (paired median)" if target else ", ms (median)"))
-    axis.set_ylabel("BLEU (bars: 95 % bootstrap interval)")
+    axis.set_ylabel(f"{groups.metric(group)} (bars: 95 % bootstrap interval)")
     axis.grid(alpha=0.25)
     axis.margins(x=0.12, y=0.08)
 
@@ -109,8 +109,8 @@ def _along(record: Record) -> tuple[float, ...]:
 
 def _line(axis: Any, name: str, line: list[Record], relative: bool) -> None:
     x = [groups.against(r, "relative_seconds") if relative else 1000 * r["latency"]["p50"] for r in line]
-    y = [r["quality"]["bleu"] for r in line]
-    bounds = [r["quality"]["bleu_interval"] for r in line]
+    y = [groups.score(r) for r in line]
+    bounds = [groups.interval(r) for r in line]
     # A percentile interval need not hold the estimate itself: a bar then starts at the point.
     bars = [[max(0, b - low) for b, (low, _) in zip(y, bounds, strict=True)]]
     bars.append([max(0, high - b) for b, (_, high) in zip(y, bounds, strict=True)])

@@ -17,13 +17,13 @@ def lines(records: list[Record]) -> list[str]:
 
 
 MARGIN = 1.0
-"""BLEU below the target alone that counts as its quality; with few sentences the interval forgives more."""
+"""Points below the target alone that count as its quality; with few examples the interval forgives more."""
 
 
 def keeps_quality(record: Record) -> bool:
-    """Whether BLEU is at most MARGIN below the target alone's and the paired interval reaches zero."""
-    interval = groups.against(record, "bleu_difference_interval")
-    return interval is not None and interval[1] >= 0 and groups.against(record, "bleu_difference") >= -MARGIN
+    """Whether the score is at most MARGIN below the target alone's and the paired interval reaches zero."""
+    interval = groups.difference(record, "_interval")
+    return interval is not None and interval[1] >= 0 and groups.difference(record) >= -MARGIN
 
 
 def _speed(title: str, group: list[Record]) -> str:
@@ -31,17 +31,20 @@ def _speed(title: str, group: list[Record]) -> str:
     if target is None:
         return f"{title}: the target alone was not run, so there is nothing to compare with"
     others = [r for r in group if r["decoding"]["method"] != "target"]
+    metric = groups.metric(group)
+    if _score(target) is None:
+        return _unscored(title, target, others)
     able = [r for r in others if keeps_quality(r)]
     if not others:
-        return f"{title}: only the target alone was run ({_bleu(target)} BLEU)"
+        return f"{title}: only the target alone was run ({_shown(target)} {metric})"
     if not able:
-        return f"{title}: no point is within {MARGIN:g} BLEU of the target alone ({_bleu(target)})"
+        return f"{title}: no point is within {MARGIN:g} {metric} of the target alone ({_shown(target)})"
     best = max(able, key=lambda r: groups.speed_up(r) or 0)
-    low, high = groups.against(best, "bleu_difference_interval")
+    low, high = groups.difference(best, "_interval")
     text = (
-        f"{title}: {best['name']} is the fastest within {MARGIN:g} BLEU of the target, "
+        f"{title}: {best['name']} is the fastest within {MARGIN:g} {metric} of the target, "
         f"{groups.speed_up(best):.2f} times as fast as the target alone "
-        f"(BLEU {_bleu(best)} against {_bleu(target)}, difference {low:+.1f} to {high:+.1f})"
+        f"({metric} {_shown(best)} against {_shown(target)}, difference {low:+.1f} to {high:+.1f})"
     )
     lossless = [r for r in group if _runs(r, ("lossless",))]
     if lossless and best not in lossless:
@@ -49,17 +52,26 @@ def _speed(title: str, group: list[Record]) -> str:
     return text
 
 
+def _unscored(title: str, target: Record, others: list[Record]) -> str:
+    why = target["quality"]["why"]
+    if not others:
+        return f"{title}: only the target alone was run; {why}"
+    best = max(others, key=lambda r: groups.speed_up(r) or 0)
+    return f"{title}: {best['name']} is {groups.speed_up(best):.2f} times as fast as the target alone; {why}"
+
+
 def _control(title: str, group: list[Record]) -> str | None:
     target = groups.target_alone(group)
     controls = [r for r in group if r["decoding"]["method"] == "target" and groups.filtered(r)]
     token = [r for r in group if _runs(r, TOKEN_RULES) and not groups.filtered(r)]
-    if not (target and controls and token):
+    if not (target and controls and token) or _score(target) is None:
         return None
     best = max(token, key=_score)
     control = _matching(best, controls)
+    metric = groups.metric(group)
     text = (
-        f"{title}: the target alone, cut by {_filters(control)}, scores {_bleu(control)} BLEU, "
-        f"the best token rule, {best['name']}, {_bleu(best)} and the target uncut {_bleu(target)}"
+        f"{title}: the target alone, cut by {_filters(control)}, scores {_shown(control)} {metric}, "
+        f"the best token rule, {best['name']}, {_shown(best)} and the target uncut {_shown(target)}"
     )
     gain, by_cut = _score(best) - _score(target), _score(control) - _score(target)
     if gain <= 0:
@@ -85,9 +97,9 @@ def _filters(record: Record) -> str:
     return ", ".join(f"{key}={d[key]:g}" for key, off in groups.FILTERS.items() if d[key] != off)
 
 
-def _score(record: Record) -> float:
-    return record["quality"]["bleu"]
+def _score(record: Record) -> float | None:
+    return groups.score(record)
 
 
-def _bleu(record: Record) -> str:
+def _shown(record: Record) -> str:
     return f"{_score(record):.1f}"

@@ -20,15 +20,17 @@ def _number(value: float | None, pattern: str = "{:.2f}") -> str:
     return "-" if value is None else pattern.format(value)
 
 
-def _bleu(record: Record) -> str:
-    low, high = record["quality"]["bleu_interval"]
-    return f"{record['quality']['bleu']:.1f} [{low:.1f}, {high:.1f}]"
+def _quality(record: Record) -> str:
+    if groups.score(record) is None:
+        return "-"
+    low, high = groups.interval(record)
+    return f"{groups.score(record):.1f} [{low:.1f}, {high:.1f}]"
 
 
 COLUMNS = (
     Column("point", lambda r: r["name"]),
-    Column("BLEU [95 %]", _bleu),
-    Column("vs target", lambda r: _number(groups.against(r, "bleu_difference"), "{:+.1f}")),
+    Column("BLEU [95 %]", _quality),
+    Column("vs target", lambda r: _number(groups.difference(r), "{:+.1f}")),
     Column("chrF", lambda r: _number(r["quality"]["chrf"], "{:.1f}")),
     Column("rejected", lambda r: _number(r["rates"]["rejection_rate"])),
     Column("tokens / target call", lambda r: _number(r["tokens_per_target_call"])),
@@ -47,6 +49,15 @@ LEGEND = (
 )
 
 
+def _columns(columns: tuple[Column, ...], records: list[Record]) -> list[Column]:
+    """The columns with the records' own metric; chrF goes with BLEU."""
+    name = groups.metric(records)
+    if name == "BLEU":
+        return list(columns)
+    kept = [c for c in columns if c.heading != "chrF"]
+    return [c._replace(heading=f"{name} [95 %]") if c.cell is _quality else c for c in kept]
+
+
 def show(records: list[Record]) -> None:
     """Prints one table a group."""
     from rich import box
@@ -58,11 +69,12 @@ def show(records: list[Record]) -> None:
         console.width = 160  # a file or a pipe has no width, and a wrapped table cannot be read
     for title, group in groups.split(records).items():
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-        for column in BRIEF:
-            first = column is BRIEF[0]
+        columns = _columns(BRIEF, group)
+        for column in columns:
+            first = column is columns[0]
             table.add_column(column.heading, justify="left" if first else "right", no_wrap=first)
         for record in group:
-            table.add_row(*(column.cell(record) for column in BRIEF))
+            table.add_row(*(column.cell(record) for column in columns))
         console.print(table)
 
 
@@ -70,16 +82,18 @@ def markdown(records: list[Record]) -> str:
     """One markdown table a group, and what the columns mean."""
     parts = []
     for title, group in groups.split(records).items():
-        rule = ["---", *["---:"] * (len(COLUMNS) - 1)]
-        rows = [[c.heading for c in COLUMNS], rule, *([c.cell(r) for c in COLUMNS] for r in group)]
+        columns = _columns(COLUMNS, group)
+        rule = ["---", *["---:"] * (len(columns) - 1)]
+        rows = [[c.heading for c in columns], rule, *([c.cell(r) for c in columns] for r in group)]
         body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
         parts.append(f"### {title} ({group[0]['n_examples']} examples)\n\n{body}\n")
-    return "\n".join([*parts, LEGEND, ""])
+    legend = LEGEND if groups.metric(records) == "BLEU" else LEGEND.replace("BLEU", groups.metric(records))
+    return "\n".join([*parts, legend, ""])
 
 
 def csv_text(records: list[Record]) -> str:
-    """Every scalar of every record, one column a dotted key, unrounded."""
-    flat = [dict(_flatten(record)) for record in records]
+    """Every scalar of every record, one column a dotted key, unrounded, but for those of single examples."""
+    flat = [dict(_flatten({k: v for k, v in r.items() if k != "per_example"})) for r in records]
     keys = list(dict.fromkeys(key for row in flat for key in row))
     out = io.StringIO()
     writer = csv.DictWriter(out, keys, lineterminator="\n")
