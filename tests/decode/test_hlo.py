@@ -12,6 +12,7 @@ from laws import Setting
 from spec_cascades.decode import loop
 from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
+from spec_cascades.decode.token_cascade import TokenCascade
 from spec_cascades.models import t5
 from spec_cascades.rules import RULES
 
@@ -107,10 +108,12 @@ def copies(lines, method, b=B):
 
 
 ALONE = Autoregressive(t5.T5(t5.Config(**SIZES, decoder_layers=3)))
+CASCADE = TokenCascade(speculative("v3").drafter, speculative("v3").target, RULES["chow"], 4)
 METHODS = [
     pytest.param(speculative("v3"), B, 2, id="v3"),
     pytest.param(speculative("lossless"), B, 2, id="lossless", marks=pytest.mark.slow),
     pytest.param(speculative("lossless"), 1, 2, id="lossless-one-row"),
+    pytest.param(CASCADE, B, 2, id="token-cascade"),
     pytest.param(ALONE, B, 1, id="alone"),
     pytest.param(ALONE, 1, 1, id="alone-one-row"),
 ]
@@ -120,7 +123,7 @@ METHODS = [
 def test_the_loop_copies_no_cache(method, b, loops):
     done = compiled(method, b)
     lines, found = inside_loops(done.as_text())
-    assert found >= loops, "the decode loop and the drafter's scan"
+    assert found >= loops, "the decode loop and the one inside it"
     assert sum(f"f32[{cache_shape(method, b)}]" in line for line in lines) >= 4, (
         "the walk has lost the caches"
     )
