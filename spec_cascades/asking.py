@@ -1,4 +1,4 @@
-"""What rows ask for, as the arrays that the decode loop reads; and where a stop string ends an answer."""
+"""What rows ask for, as the arrays that the decode loop reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -90,24 +90,3 @@ def _known(key: str, ids: Sequence[int], vocab: int) -> list[int]:
         if not 0 <= i < vocab:
             raise ValueError(f"{key}: id {i} is not in the vocabulary, 0..{vocab - 1}")
     return list(ids)
-
-
-def stopped(tokenizer: Tokenizer, tokens: Sequence[int], known: int, stops: Sequence[str]) -> int | None:
-    """How many tokens an answer keeps: the fewest whose text holds one of `stops`, or None if none does.
-
-    known: so many of the tokens were looked at before. A stop string may begin in one block, or in the middle
-    of one token, and end in another.
-    """
-    if not stops or not _cut(tokenizer.decode(tokens), stops)[1]:
-        return None
-    return next(n for n in range(known + 1, len(tokens) + 1) if _cut(tokenizer.decode(tokens[:n]), stops)[1])
-
-
-def before(text: str, stops: Sequence[str]) -> str:
-    """The text before the first of the stop strings."""
-    return _cut(text, stops)[0]
-
-
-def _cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    found = [at for stop in stops if (at := text.find(stop)) >= 0]
-    return (text[: min(found)], True) if found else (text, False)

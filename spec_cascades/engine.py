@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import asking, checkpoints, methods
+from spec_cascades import asking, checkpoints, methods, stops
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding
 from spec_cascades.decode import loop, scheduler, sequence
@@ -149,7 +149,7 @@ class Engine:
         return Call(
             method,
             {role: self.model(role).params for role in method.models},
-            *_pad(prompts),
+            *scheduler.pad(prompts, BUCKET),
             self._request(each, prompts, method),
             max(d.max_new_tokens for d in each),
         )
@@ -235,7 +235,7 @@ class Engine:
         length = np.full_like(out.length, loop.FOREVER)
         for i, d in enumerate(each):
             tokens, known = out.tokens[i, : out.length[i]].tolist(), int(before.length[i])
-            if known < len(tokens) and (n := asking.stopped(self.tokenizer, tokens, known, d.stop)):
+            if known < len(tokens) and (n := stops.stopped(self.tokenizer.decode, tokens, known, d.stop)):
                 length[i] = n
         return length if (length < loop.FOREVER).any() else None
 
@@ -243,7 +243,7 @@ class Engine:
         tokens = [int(t) for t in out.tokens[i, : out.length[i]]]
         calls = {name: int(n[i]) for name, n in out.ledger.calls.items()}
         text = self.tokenizer.decode(tokens)
-        shown = asking.before(text, decoding.stop)
+        shown = stops.before(text, decoding.stop)
         full = request.capacity is not None and len(tokens) >= int(request.capacity[i])
         reason = "stop" if shown != text else "eos" if out.ended[i] else "capacity" if full else "length"
         return Answer(
@@ -255,14 +255,6 @@ class Engine:
             judged=out.ledger.judged[i].tolist(),
             accepted=out.ledger.accepted[i].tolist(),
         )
-
-
-def _pad(rows: list[list[int]]) -> tuple[jax.Array, jax.Array]:
-    longest = max(len(row) for row in rows)
-    tokens = np.zeros((len(rows), -(-longest // BUCKET) * BUCKET), np.int32)
-    for i, row in enumerate(rows):
-        tokens[i, : len(row)] = row
-    return jnp.asarray(tokens), jnp.asarray([len(row) for row in rows], jnp.int32)
 
 
 def _timed(

@@ -35,15 +35,16 @@ class Edits(NamedTuple):
 
 
 def edited(
-    logits: Float[Array, "b t v"], edits: Edits | None, seen: Bool[Array, "_ _ v"] | None
-) -> Float[Array, "b t v"]:
+    logits: Float[Array, "b ... v"], edits: Edits | None, seen: Bool[Array, "b ... v"] | None
+) -> Float[Array, "b ... v"]:
     """Logits after the repetition penalty (x / penalty where x > 0, else x * penalty; Keskar et al. 2019)
     on ids in `seen`, and the bias; as they are for None.
     """
     if edits is None:
         return logits
-    penalty = jnp.where(seen, edits.penalty[:, None, None], 1.0)
-    return jnp.where(logits > 0, logits / penalty, logits * penalty) + edits.bias[:, None]
+    spread = lambda x: x.reshape(x.shape[0], *[1] * (logits.ndim - 2), -1)
+    penalty = jnp.where(seen, spread(edits.penalty), 1.0)
+    return jnp.where(logits > 0, logits / penalty, logits * penalty) + spread(edits.bias)
 
 
 def used(seen: Bool[Array, "b v"], tokens: Int[Array, "b t"], count: Int[Array, " b"]) -> Bool[Array, "b v"]:

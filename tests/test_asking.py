@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spec_cascades import Decoding, Engine, asking
+from spec_cascades import Decoding, Engine, asking, stops
 from spec_cascades.config import EMBEDDED_TASK, Task
 from spec_cascades.tasks.examples import read
 
@@ -54,19 +54,19 @@ def test_a_stop_string_that_never_comes_changes_nothing(engine, sources):
 
 
 def test_the_first_of_several_stop_strings_counts():
-    assert asking.before("one two three", ["three", "two"]) == "one "
-    assert asking.before("one two three", ["four"]) == "one two three"
-    assert asking.before("one two three", []) == "one two three"
+    assert stops.before("one two three", ["three", "two"]) == "one "
+    assert stops.before("one two three", ["four"]) == "one two three"
+    assert stops.before("one two three", []) == "one two three"
 
 
 def test_a_stop_string_may_span_tokens_and_begin_inside_one(engine):
     tokenizer = engine.tokenizer
     tokens = tokenizer.encode("Wir gehen heute ins Kino.")[:-1]
     for stop in ("r gehen h", "Kino", "."):
-        n = asking.stopped(tokenizer, tokens, 0, [stop])
+        n = stops.stopped(tokenizer.decode, tokens, 0, [stop])
         assert stop in tokenizer.decode(tokens[:n])
         assert stop not in tokenizer.decode(tokens[: n - 1])
-    assert asking.stopped(tokenizer, tokens, 0, ["Theater"]) is None
+    assert stops.stopped(tokenizer.decode, tokens, 0, ["Theater"]) is None
 
 
 def test_rows_of_one_batch_may_ask_for_different_things(engine, sources):

@@ -43,8 +43,7 @@ class Autoregressive:
         request: Request,
     ) -> Block:
         logits, cache = self.lm.extend(params[self.name], view.last[:, None], caches[self.name])
-        seen = None if view.seen is None else view.seen[:, None]
-        logits = edited(logits, request.edits, seen)[:, 0]
+        logits = edited(logits[:, 0], request.edits, view.seen)
         token = draw(distribution(logits, request.sampling), noise.residual[:, 0])
         one, none = jnp.ones_like(token), jnp.zeros_like(token)
         return Block(token[:, None], one, none, none, {self.name: cache}, {self.name: one})

@@ -104,7 +104,7 @@ class Sampled:
 
         def one(x: _Drafting) -> _Drafting:
             logits, cache = self.lm.extend(params["drafter"], x.token[:, None], x.cache)
-            logits = edited(logits, request.edits, None if x.seen is None else x.seen[:, None])[:, 0]
+            logits = edited(logits[:, 0], request.edits, x.seen)
             q, q_raw = distribution(logits, request.sampling), raw(logits)
             token = draw(q, noise.draft[:, x.place])
             going = (x.drafted == x.place) & (x.place < limit) & sure(q_raw)

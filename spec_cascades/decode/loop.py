@@ -31,6 +31,12 @@ class LM(Protocol):
         """Reads [b, t] tokens: (logits [b, t, v] of the token after each, cache)."""
 
 
+def check_widths(drafter: Any, target: Any) -> None:
+    """Raises ValueError for models whose logits differ in width (`models.widened.same_width`)."""
+    if drafter.vocab != target.vocab:
+        raise ValueError(f"drafter and target score {drafter.vocab} and {target.vocab} ids")
+
+
 class Request(NamedTuple):
     """What each row asks for, all data: one compilation serves every value.
 

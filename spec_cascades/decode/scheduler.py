@@ -50,13 +50,15 @@ def serve(
     n, slots = len(prompts), min(slots, len(prompts))
     if not 1 <= idle <= slots:
         raise ValueError(f"slots {slots} and idle {idle}: wanted 1 <= idle <= slots, and a prompt")
-    width = _padded(max(map(len, prompts)), bucket)
+    width = _padded(prompts, bucket)
     capacity = width + max_new + method.width
     owner, begun = list(range(slots)), slots
     own = _take(request, owner)
-    progress = start(method, params, *_pad(prompts[:slots], width), own, max_new, capacity)
+    progress = start(method, params, *pad(prompts[:slots], width), own, max_new, capacity)
     prefills, steps = 1, 0
-    occupant, before = list(owner), jax.device_get(finish(progress, own))
+    occupant = list(owner)
+    look = lambda: jax.device_get(finish(progress, own)) if ends else None
+    before = look()
     while True:
         enough = idle if begun < n else FOREVER
         progress = run(method, params, progress, own, 1 if ends else FOREVER, enough)
@@ -85,10 +87,9 @@ def serve(
             rows, places = coming + coming[:1] * spare, places + [slots] * spare
             theirs = _take(request, rows)
             group = [prompts[i] for i in rows]
-            given = _pad(group, _padded(max(map(len, group)), bucket))
-            fresh = start(method, params, *given, theirs, max_new, capacity)
+            fresh = start(method, params, *pad(group, bucket), theirs, max_new, capacity)
             progress, own = admit(progress, own, fresh, theirs, jnp.asarray(places, jnp.int32))
-            before, prefills = jax.device_get(finish(progress, own)), prefills + 1
+            before, prefills = look(), prefills + 1
 
 
 @partial(jax.jit, donate_argnames=("progress", "request"))
@@ -112,12 +113,13 @@ def _take(request: Request, rows: Sequence[int]) -> Request:
     return jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(rows)], request)
 
 
-def _padded(length: int, bucket: int) -> int:
-    return -(-length // bucket) * bucket
-
-
-def _pad(prompts: Sequence[Sequence[int]], width: int) -> tuple[Int[Array, "b s"], Int[Array, " b"]]:
-    tokens = np.zeros((len(prompts), width), np.int32)
+def pad(prompts: Sequence[Sequence[int]], bucket: int) -> tuple[Int[Array, "b s"], Int[Array, " b"]]:
+    """Prompts right-padded to a multiple of `bucket` tokens, so that few shapes compile; their lengths."""
+    tokens = np.zeros((len(prompts), _padded(prompts, bucket)), np.int32)
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = prompt
     return jnp.asarray(tokens), jnp.asarray([len(p) for p in prompts], jnp.int32)
+
+
+def _padded(prompts: Sequence[Sequence[int]], bucket: int) -> int:
+    return -(-max(map(len, prompts)) // bucket) * bucket

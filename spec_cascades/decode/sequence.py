@@ -15,7 +15,16 @@ import numpy as np
 from spec_cascades.cache import Cache
 from spec_cascades.decode import loop
 from spec_cascades.decode.autoregressive import Autoregressive
-from spec_cascades.decode.loop import LM, Block, Generation, Ledger, Progress, Request, View
+from spec_cascades.decode.loop import (
+    LM,
+    Block,
+    Generation,
+    Ledger,
+    Progress,
+    Request,
+    View,
+    check_widths,
+)
 from spec_cascades.probs import Pair, distribution, draw, edited, raw, used_along
 from spec_cascades.rules import RULES
 from spec_cascades.typing import Array, Float, Int, Params
@@ -57,8 +66,7 @@ class Sequence:
             raise ValueError(f"score {self.score!r} is not one of {', '.join(SCORES)}")
         if not 0 <= self.quantile <= 1:
             raise ValueError(f"quantile {self.quantile} must lie in 0..1")
-        if self.drafter.vocab != self.target.vocab:
-            raise ValueError(f"drafter and target score {self.drafter.vocab} and {self.target.vocab} ids")
+        check_widths(self.drafter, self.target)
 
     @property
     def models(self) -> Mapping[str, LM]:
@@ -271,8 +279,7 @@ class Scored:
         request: Request,
     ) -> Block:
         logits, cache = self.drafter.extend(params["drafter"], view.last[:, None], caches["drafter"])
-        seen = None if view.seen is None else view.seen[:, None]
-        logits = edited(logits, request.edits, seen)[:, 0]
+        logits = edited(logits[:, 0], request.edits, view.seen)
         token = draw(distribution(logits, request.sampling), noise.draft[:, 0])
         logs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
         log = jnp.take_along_axis(logs, token[:, None], axis=1)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from spec_cascades.cache import Cache
 from spec_cascades.decode.drafting import Proposer, Sampled
 from spec_cascades.decode.lengths import Fixed, Lengths
-from spec_cascades.decode.loop import LM, Block, Request, View
+from spec_cascades.decode.loop import LM, Block, Request, View, check_widths
 from spec_cascades.probs import Pair, distribution, draw, edited, raw, used_along
 from spec_cascades.rules import Rule
 from spec_cascades.typing import Array, Bool, Float, Int, Params
@@ -34,8 +34,7 @@ class Speculative:
     def __post_init__(self) -> None:
         if self.gamma < 1:
             raise ValueError(f"gamma {self.gamma} must be at least 1")
-        if self.drafter.vocab != self.target.vocab:
-            raise ValueError(f"drafter and target score {self.drafter.vocab} and {self.target.vocab} ids")
+        check_widths(self.drafter, self.target)
 
     @property
     def proposer(self) -> Proposer:

@@ -9,7 +9,7 @@ from jax import lax
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
-from spec_cascades.decode.loop import LM, Block, Request, View
+from spec_cascades.decode.loop import LM, Block, Request, View, check_widths
 from spec_cascades.probs import Pair, distribution, draw, edited, raw
 from spec_cascades.rules import Deferral, Rule
 from spec_cascades.typing import Array, Bool, Float, Int, Params
@@ -17,17 +17,6 @@ from spec_cascades.verify import Noise, verify
 
 BLIND = ("chow", "chow_log")
 """Rules whose mask reads q alone, so that it is known before the target has run."""
-
-
-def _edit(logits: Float[Array, "b v"], view: View, request: Request) -> Float[Array, "b v"]:
-    """The scores of the token after `view.last`, as the request wants them."""
-    seen = None if view.seen is None else view.seen[:, None]
-    return edited(logits[:, None], request.edits, seen)[:, 0]
-
-
-def _same_width(drafter: LM, target: LM) -> None:
-    if drafter.vocab != target.vocab:
-        raise ValueError(f"drafter and target score {drafter.vocab} and {target.vocab} ids")
 
 
 class _Late(NamedTuple):
@@ -63,7 +52,7 @@ class TokenCascade:
             )
         if self.catch_up < 1:
             raise ValueError(f"catch_up {self.catch_up} must be at least 1")
-        _same_width(self.drafter, self.target)
+        check_widths(self.drafter, self.target)
 
     @property
     def models(self) -> Mapping[str, LM]:
@@ -90,14 +79,14 @@ class TokenCascade:
         request: Request,
     ) -> Block:
         logits, drafter = self.drafter.extend(params["drafter"], view.last[:, None], caches["drafter"])
-        q_logits = _edit(logits[:, 0], view, request)
+        q_logits = edited(logits[:, 0], request.edits, view.seen)
         q, q_raw = distribution(q_logits, request.sampling), raw(q_logits)
         defers = self.rule.mask(Pair(q, q, q_raw, q_raw), request.alpha[:, None])[:, 0] & ~view.done
         late = self._catch_up(params["target"], view, caches["target"], defers)
         draft = draw(q, noise.draft[:, 0])
 
         def deferred() -> Array:
-            p = distribution(_edit(late.logits, view, request), request.sampling)
+            p = distribution(edited(late.logits, request.edits, view.seen), request.sampling)
             return jnp.where(defers, draw(p, noise.residual[:, 0]), draft)
 
         token = lax.cond(jnp.any(defers), deferred, lambda: draft)
@@ -154,7 +143,7 @@ class Oracle:
     rule: Rule
 
     def __post_init__(self) -> None:
-        _same_width(self.drafter, self.target)
+        check_widths(self.drafter, self.target)
 
     @property
     def models(self) -> Mapping[str, LM]:
@@ -183,7 +172,7 @@ class Oracle:
             name: lm.extend(params[name], view.last[:, None], caches[name])
             for name, lm in self.models.items()
         }
-        q, p = (_edit(read[name][0][:, 0], view, request) for name in ("drafter", "target"))
+        q, p = (edited(read[name][0][:, 0], request.edits, view.seen) for name in ("drafter", "target"))
         pair = Pair(*(distribution(x, request.sampling) for x in (q, p)), raw(q), raw(p))
         draft = draw(pair.q, noise.draft[:, 0])
         token, stands = self._decide(noise, draft, pair, request.alpha)

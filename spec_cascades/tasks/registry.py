@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from spec_cascades import stops
 from spec_cascades.checks import ConfigError, choose
 from spec_cascades.tasks import (
     cnn_dailymail,
@@ -162,11 +163,7 @@ def extractor(task: Task, stop: list[str] | tuple[str, ...] = ()) -> Callable[[s
     """From an answer to what is scored: cut at the first stop string, then the task's own way."""
     data = described(task)
 
-    def extracted(answer: str) -> str:
-        ends = [at for end in stop if (at := answer.find(end)) >= 0]
-        return data.extract(answer[: min(ends, default=len(answer))])
-
-    return extracted
+    return lambda answer: data.extract(stops.before(answer, stop))
 
 
 def metric_of(task: Task) -> str:

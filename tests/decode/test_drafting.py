@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import laws
 import numpy as np
 import pytest
+from counting import COUNT, counting
 from laws import Setting
 
 from spec_cascades.decode.autoregressive import Autoregressive
@@ -14,7 +15,6 @@ from spec_cascades.decode.drafting import Sampled
 from spec_cascades.decode.lengths import Adaptive, Confident, Fixed, Lengths
 from spec_cascades.decode.loop import View, generate
 from spec_cascades.decode.speculative import Speculative
-from spec_cascades.models.markov import Markov
 from spec_cascades.rules import RULES
 from spec_cascades.verify import Noise
 
@@ -88,21 +88,10 @@ def test_a_row_is_the_row_alone(policy):
 # ------------------------------------------------------------------------------------------------------------
 # Calls and drafts, counted by hand on a pair whose text is 1, 2, 3, ...
 
-V = 40
-COUNT = Markov(V)
 WRONG, UNSURE = (3, 4, 9, 13), (5, 6, 11)
 
 
 @cache
-def counting():
-    """x then x + 1; the drafter says x + 21 where x + 1 is in WRONG, and is unsure after x in UNSURE."""
-    tables = np.zeros((2, 3, V, V), np.float32)
-    for x in range(V):
-        tables[0, 0, x, (x + 1) % V] = 50
-        tables[1, 0, x, (x + 1 + 20 * (x + 1 in WRONG)) % V] = 1 if x in UNSURE else 50
-    return {"target": jnp.asarray(tables[0]), "drafter": jnp.asarray(tables[1])}
-
-
 def by_hand(policy, end, capacity):
     """(steps, drafter calls, judged, accepted) of a text of `end` tokens, with room for `capacity`."""
     emitted = steps = calls = 0
@@ -136,7 +125,14 @@ def test_calls_and_drafts_are_those_counted_by_hand(policy):
     lengths = Fixed() if policy == "fixed" else POLICIES[policy]
     method = Speculative(COUNT, COUNT, RULES["lossless"], GAMMA, lengths)
     prompts = jnp.zeros((len(ends), 2), jnp.int32)
-    got = generate(method, counting(), prompts, jnp.full(len(ends), 2), request, 20)
+    got = generate(
+        method,
+        counting(WRONG, lambda x: 1 if x in UNSURE else 50),
+        prompts,
+        jnp.full(len(ends), 2),
+        request,
+        20,
+    )
     np.testing.assert_array_equal(got.length, ends)
     for row, end in enumerate(ends):
         np.testing.assert_array_equal(got.tokens[row, :end], np.arange(1, end + 1))

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import laws
 import numpy as np
 import pytest
+from counting import COUNT, V, counting
 from laws import Setting
 
 from spec_cascades.decode import loop
@@ -11,18 +12,6 @@ from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
 from spec_cascades.models.markov import Markov
 from spec_cascades.rules import RULES
-
-V = 40
-COUNT = Markov(V)
-
-
-def counting(wrong=()):
-    """A pair that counts, x then x + 1; the drafter goes astray where the next would be in `wrong`."""
-    tables = np.zeros((2, 3, V, V), np.float32)
-    for x in range(V):
-        tables[0, 0, x, (x + 1) % V] = 50
-        tables[1, 0, x, (x + 1 + 20 * ((x + 1) % V in wrong)) % V] = 50
-    return {"target": jnp.asarray(tables[0]), "drafter": jnp.asarray(tables[1])}
 
 
 def count(method, params, n, eos=-1, max_new=64):

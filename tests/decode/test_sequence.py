@@ -1,7 +1,6 @@
 """Sequence cascades: the law of whole answers by enumeration, and rows that come out as they would alone."""
 
 import itertools
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import laws
 import numpy as np
 import pytest
 import tiny
+from counting import COUNT, counting
 from laws import Setting
 
 from spec_cascades.decode import loop, sequence
@@ -320,15 +320,6 @@ def test_the_greedy_hybrid_is_the_plain_cascade_token_for_token(family):
     np.testing.assert_array_equal(info.kept, agree)
 
 
-def counting(wrong):
-    """A target that counts, x then x + 1, and a drafter that goes astray before those in `wrong`."""
-    tables = np.zeros((2, 3, 40, 40), np.float32)
-    for x in range(40):
-        tables[0, 0, x, (x + 1) % 40] = 50
-        tables[1, 0, x, (x + 1 + 20 * ((x + 1) % 40 in wrong)) % 40] = 50
-    return {"target": jnp.asarray(tables[0]), "drafter": jnp.asarray(tables[1])}
-
-
 @pytest.mark.parametrize("eos", [True, False], ids=["eos", "limit"])
 @pytest.mark.parametrize("wrong", [(), (5,), (1,)], ids=["never", "once", "at-once"])
 def test_the_hybrid_stops_and_counts_as_by_hand(wrong, eos):
@@ -336,7 +327,7 @@ def test_the_hybrid_stops_and_counts_as_by_hand(wrong, eos):
     limits = {"eos": ends, "max_new": 20} if eos else {"max_new": ends}
     request = laws.request([Setting(-np.inf, temperature=0.0)], 12, **limits)
     prompts, lengths = jnp.zeros((12, 2), jnp.int32), jnp.full(12, 2)
-    method = Sequence(Markov(40), Markov(40), verify=True)
+    method = Sequence(COUNT, COUNT, verify=True)
     got, info = sequence.run(method, counting(wrong), prompts, lengths, request, 20)
     np.testing.assert_array_equal(got.length, ends)
     assert bool(got.ended.all()) == eos
@@ -370,69 +361,6 @@ def test_a_rows_capacity_is_a_limit():
         due = np.minimum(np.asarray(request.max_new_tokens), np.asarray(request.capacity))
         np.testing.assert_array_equal(got.length, due)
         assert (info.kept <= due).all()
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Shapes and times
-
-
-SIZES = []
-
-
-@dataclass(frozen=True)
-class Watched(Markov):
-    """A model that tells how many rows it was compiled for."""
-
-    def prefill(self, params, tokens, lengths, capacity):
-        SIZES.append(tokens.shape[0])
-        return super().prefill(params, tokens, lengths, capacity)
-
-
-def deferring(method, b, rows):
-    """A batch of b rows of which these are deferred."""
-    alpha = np.where(np.isin(np.arange(b), rows), -np.inf, np.inf).astype(np.float32)
-    request = laws.request([Setting()], b, eos=-1, max_new=6)._replace(alpha=jnp.asarray(alpha))
-    got, info = run(method, request, 6)
-    np.testing.assert_array_equal(np.flatnonzero(info.deferred), rows)
-    return got
-
-
-def test_deferred_rows_are_compacted_into_few_shapes():
-    SIZES.clear()
-    method, b = Sequence(laws.LM, Watched(V)), 11
-    every = [deferring(method, b, range(b - n, b)) for n in range(b + 1)]
-    assert sorted(SIZES) == [1, 2, 4, 8, 11]
-    for n, got in enumerate(every):
-        same(got.tokens[b - n :], every[-1].tokens[b - n :])
-        same(got.tokens[: b - n], every[0].tokens[: b - n])
-        np.testing.assert_array_equal(got.ledger.calls["target"], [0] * (b - n) + [6] * n)
-    scattered = deferring(method, b, [0, 4, 9])
-    same(scattered.tokens[jnp.asarray([0, 4, 9])], every[-1].tokens[jnp.asarray([0, 4, 9])])
-    assert len(SIZES) == 5
-
-
-@pytest.mark.parametrize("verify", [False, True], ids=["plain", "hybrid"])
-def test_after_warming_nothing_compiles(verify):
-    method, b = cascade("sum", verify=verify), 6
-    request = laws.request([Setting(1.0)], b, eos=-1, max_new=7)
-    prompts = jnp.broadcast_to(jnp.asarray(laws.PROMPT), (b, 3))
-    sequence.warm(method, laws.tables(), prompts, jnp.full(b, 3), request, 7)
-    before = loop.start._cache_size(), loop.run._cache_size(), loop.finish._cache_size()
-    for n in range(b + 1):
-        alpha = jnp.where(jnp.arange(b) < n, -jnp.inf, jnp.inf).astype(jnp.float32)
-        asked = request._replace(alpha=alpha, seed=request.seed + 7)
-        got, info = run(method, asked, 7)
-        assert info.deferred.sum() == n
-        assert (got.length == 7).all()
-    assert (loop.start._cache_size(), loop.run._cache_size(), loop.finish._cache_size()) == before
-
-
-@pytest.mark.parametrize("verify", [False, True], ids=["plain", "hybrid"])
-def test_times_add_up(verify):
-    _, info = run(cascade(verify=verify), ask(1.1, rows=5), 12)
-    assert 0 < info.drafter_seconds < info.waiting_seconds
-    assert info.waiting_seconds < info.drafter_seconds + info.target_seconds
-    assert info.drafter_seconds / (info.drafter_seconds + info.target_seconds) < info.waiting_share < 1
 
 
 def test_the_drafters_stage_draws_from_the_drafts_noise():

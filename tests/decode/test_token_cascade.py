@@ -8,6 +8,7 @@ import laws
 import numpy as np
 import pytest
 import tiny
+from counting import COUNT, V, counting
 from laws import Setting
 
 from spec_cascades.decode import loop
@@ -164,8 +165,6 @@ def test_the_ends_are_the_two_models(name):
     assert (np.asarray(keeping.tokens) != np.asarray(target.tokens)).any()
 
 
-V = 40
-COUNT = Markov(V)
 RAN = []
 
 
@@ -178,14 +177,9 @@ class Watched(Markov):
         return super().extend(params, tokens, cache)
 
 
-def counting(unsure):
-    """A target that counts, x then x + 1, and a drafter that is wrong and unsure before those in `unsure`."""
-    tables = np.zeros((2, 3, V, V), np.float32)
-    for x in range(V):
-        bad = (x + 1) % V in unsure
-        tables[0, 0, x, (x + 1) % V] = 50
-        tables[1, 0, x, (x + 1 + 20 * bad) % V] = 2 if bad else 50
-    return {"target": jnp.asarray(tables[0]), "drafter": jnp.asarray(tables[1])}
+def hesitating(unsure):
+    """The drafter is wrong and unsure before those in `unsure`."""
+    return counting(unsure, lambda x: 2 if (x + 1) % V in unsure else 50)
 
 
 def count(unsure, ends, catch_up, n=30, target=COUNT, eos=None):
@@ -193,7 +187,7 @@ def count(unsure, ends, catch_up, n=30, target=COUNT, eos=None):
     b = len(ends)
     limits = {"max_new": np.asarray(ends)} if eos is None else {"eos": np.asarray(ends)}
     request = laws.request([Setting(0.5, temperature=0.0)], b, **limits)
-    return loop.generate(method, counting(unsure), jnp.zeros((b, 2), jnp.int32), jnp.full(b, 2), request, n)
+    return loop.generate(method, hesitating(unsure), jnp.zeros((b, 2), jnp.int32), jnp.full(b, 2), request, n)
 
 
 def due(end, unsure, catch_up):
@@ -243,7 +237,7 @@ def test_a_finished_row_calls_for_nothing():
     RAN.clear()
     method = TokenCascade(COUNT, Watched(V), RULES["chow"])
     request = laws.request([Setting(0.5, temperature=0.0)], 2, max_new=[4, 12])
-    params = counting((5, 6, 7))
+    params = hesitating((5, 6, 7))
     prompts = jnp.asarray([[0, 0], [10, 10]])
     got = loop.generate(method, params, prompts, jnp.full(2, 2), request, 12)
     jax.effects_barrier()
