@@ -6,5 +6,5 @@ seqio this import stays light, and `import spec_cascades.tasks.seqio_tasks` regi
 
 import sys
 
-if "seqio" in sys.modules:
+if sys.modules.get("seqio"):  # None stands for a module that must not be imported
     from spec_cascades.tasks import seqio_tasks as seqio_tasks
