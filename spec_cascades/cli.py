@@ -53,11 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         sub = commands.add_parser(name, help=text, description=f"{text}; {TARGETS}")
         if name in ("evaluate", "sweep"):
-            sub.add_argument(
-                "--allow-code-execution",
-                action="store_true",
-                help="run the programs that a model writes, behind a wall, to score coding tasks",
-            )
+            _add_code_flag(sub)
             sub.add_argument(
                 "config", nargs="?", metavar="CONFIG", help="a YAML file (or task=NAME output=DIR)"
             )
@@ -69,11 +65,24 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("records", metavar="RUN_DIR_OR_RECORDS", type=Path)
     sub.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: beside the records)")
     sub.set_defaults(command=_report)
+    sub = commands.add_parser("merge", help="the shards of a run (task.shard=i/n) to its records")
+    sub.add_argument("out", metavar="OUT", type=Path, help="where records.jsonl is written")
+    sub.add_argument("shards", metavar="RUN_DIR", type=Path, nargs="+", help="the run folder of each shard")
+    _add_code_flag(sub)
+    sub.set_defaults(command=_merge)
     _add_checkpoints(commands)
     _add_tasks(commands)
     sub = commands.add_parser("rules", help="the deferral rules and what their alpha means")
     sub.set_defaults(command=_rules)
     return parser
+
+
+def _add_code_flag(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--allow-code-execution",
+        action="store_true",
+        help="run the programs that a model writes, behind a wall, to score coding tasks",
+    )
 
 
 def _add_tasks(commands: Any) -> None:
@@ -179,6 +188,14 @@ def _sweep(args: argparse.Namespace) -> None:
     asked = config.load(config.Sweep, *_config(args))
     report.show(sweep.run(asked, check=_check(args, asked.task)))
     print(f"records: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+
+
+def _merge(args: argparse.Namespace) -> None:
+    from spec_cascades import merging, report
+
+    task = merging.configuration(args.shards[0]).task
+    report.show(merging.merge(args.shards, args.out, _check(args, task)))
+    print(f"records: {args.out / 'records.jsonl'}", file=sys.stderr)
 
 
 def _config(args: argparse.Namespace) -> tuple[str | None, list[str]]:

@@ -78,11 +78,15 @@ def _differences(a: Any, b: Any, where: str = "") -> Iterator[str]:
 def _recover(file: IO[bytes], path: Path) -> list[dict[str, Any]]:
     """The whole lines of the log; a torn last one is cut off."""
     file.seek(0)
-    data = file.read()
-    whole = data[: data.rfind(b"\n") + 1]
+    whole = _whole(file.read())
     lines = list(_parse(whole, path))
     file.truncate(len(whole))
     return lines
+
+
+def _whole(data: bytes) -> bytes:
+    """Without a torn last line."""
+    return data[: data.rfind(b"\n") + 1]
 
 
 def _parse(data: bytes, path: Path) -> Iterator[dict[str, Any]]:
@@ -91,6 +95,14 @@ def _parse(data: bytes, path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
         except ValueError as error:
             raise ConfigError(f"{path}:{n}: damaged line ({error}); mend or remove it to go on") from None
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """The whole lines of a run folder's log, which may still grow. Raises ConfigError when there is none."""
+    path = folder / EXAMPLES
+    if not path.is_file():
+        raise ConfigError(f"no log at {str(path)!r}: nothing of this run is done")
+    return list(_parse(_whole(path.read_bytes()), path))
 
 
 def write_atomically(path: Path, text: str) -> None:

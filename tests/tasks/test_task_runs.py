@@ -2,14 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fakes import FakeEngine
 from published import write
 
-from spec_cascades import report, runlog, sweep
-from spec_cascades.config import Decoding, Models, Sweep
+from spec_cascades import merging, report, runlog, sweep
+from spec_cascades.config import ConfigError, Decoding, Models, Sweep
 from spec_cascades.metrics import scoring
 from spec_cascades.tasks import registry
 from spec_cascades.tasks.asked import ask
@@ -143,10 +144,64 @@ def test_shards_together_are_the_whole(tmp_path):
         asked += part.asked[1:]
         scores += record["per_example"]["accuracy"]
         assert record["seeds"]["first"] == 12 * i // 5
+    folders = [tmp_path / str(i) / "out" for i in (3, 0, 4, 1, 2)]
+    (merged,) = merging.merge(folders, tmp_path / "merged")
+    assert runlog.read_records(tmp_path / "merged") == [merged]
+    (undivided,) = runlog.read_records(tmp_path / "out")
+    timed = ("latency", "compile_seconds", "against_target")
+    assert {k: v for k, v in merged.items() if k not in timed} == {
+        k: v for k, v in undivided.items() if k not in timed
+    }
     assert sorted(asked) == sorted(engine.asked[1:])
     assert len(scores) == 12
     with pytest.raises(ValueError, match=r"task\.shard: 0/13 of 12 examples is empty"):
         ask(Task(name="gsm8k", path=path, shots=0, shard="0/13"))
+
+
+def test_bleu_of_merged_shards_is_the_corpus_score(tmp_path):
+    task = Task(name="wmt14_en_de", path=write("wmt14_en_de", tmp_path), shots=0)
+    points = [{"method": "target"}, {"method": "drafter"}]
+    whole = sweep.run(make(task, tmp_path, points), Knowing(task))
+    folders = [tmp_path / str(i) / "out" for i in range(2)]
+    for i, folder in enumerate(folders):
+        sweep.run(make(replace(task, shard=f"{i}/2"), folder.parent, points), Knowing(task))
+    merged = merging.merge(folders, tmp_path / "merged")
+    assert [r["quality"] for r in merged] == [r["quality"] for r in whole]
+    assert merged[1]["quality"]["bleu"] < merged[0]["quality"]["bleu"]
+    assert merged[1]["against_target"]["name"] == "target"
+
+
+def test_what_cannot_be_merged_is_refused(tmp_path):
+    task = Task(name="gsm8k", path=write("gsm8k", tmp_path), shots=0)
+    points = [{"method": "target"}]
+
+    def shard(i, n=2, **more):
+        config = make(replace(task, shard=f"{i}/{n}"), tmp_path / f"{i}-{n}-{len(more)}", points, **more)
+        sweep.run(config, Knowing(task))
+        return Path(config.output)
+
+    first, second, third = shard(0), shard(1), shard(0, 3)
+    other = shard(1, repeats=2)
+    out = tmp_path / "merged"
+    for folders, why in (
+        ([], "no shard to merge"),
+        ([first], "not all the parts"),
+        ([first, first, second], "not all the parts"),
+        ([third, second], "not all the parts"),
+        ([first, other], "another configuration"),
+        ([tmp_path], "no run in"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            merging.merge(folders, out)
+    log = second / runlog.EXAMPLES
+    whole = log.read_bytes()
+    log.write_bytes(b"\n".join(line for line in whole.split(b"\n") if b'"first": 3' not in line))
+    with pytest.raises(ConfigError, match="1 of 6 answers are missing"):
+        merging.merge([first, second], out)
+    log.unlink()
+    with pytest.raises(ConfigError, match="nothing of this run is done"):
+        merging.merge([first, second], out)
+    assert not out.exists()
 
 
 def test_long_prompts_are_cut_counted_and_said(tmp_path):
