@@ -44,6 +44,7 @@ BIAS = ("tests/models/test_t5_bias.py",)
 REFILLED = ("tests/decode/test_scheduler.py", "-k", "markov and alone")
 EDITS = ("tests/decode/test_edits.py", "-k", "law_is and v3")
 LOOKED_UP = ("tests/decode/test_lookup.py", "-k", "every_path and v3")
+LEAN = ("tests/decode/test_drafting.py", "-k", "behind_the_last or lags")
 CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 
@@ -55,12 +56,15 @@ COUNT = "count = jnp.where(done, 0, jnp.minimum(block.count, room))"
 SEEN = "seen = (place < count[:, None]) & (place < block.drafted[:, None])"
 ADMIT = "put(progress.noise, fresh.noise, axis=1),"
 HISTORY = "used_along(view.seen, made.drafts[:, :-1])"
-SEEN_BY_Q = "logits = edited(logits[:, 0], request.edits, x.seen)"
+SEEN_BY_Q = "logits = edited(logits, request.edits, x.seen)"
 SILENT = "if made.silent is not None:"
 LATE = "lax.while_loop(lambda x: jnp.any(x.read < due), block, begin)"
 SCORED = "draw(distribution(logits, request.sampling), noise.draft[:, 0])"
 DRAW = "draw(q, noise.draft[:, x.place])"
-LAST = "(x.place < w) & jnp.any(x.drafted == x.place)"
+LAST = "(w if self.bonus else limit)"
+LAG = "at = jnp.minimum(read[:, None]"
+BEHIND = "behind[:, None, None]"
+OWN_CALLS = "cache.length - end.place + end.calls"
 ROOM = "jnp.minimum(most, request.capacity)) - view.emitted"
 RAW_PAIR, FILTERED_PAIR = "made.q_raw, raw(p_logits))", "made.q, distribution(p_logits, request.sampling))"
 STANDS = "noise.accept * q_drafts < rule.at("
@@ -75,7 +79,10 @@ MASK = "jnp.where(cache.memory.mask, 0.0, HIDDEN)"
 MUTANTS = [
     Mutant("drafter not rewound", LOOP, REWIND, f'({REWIND} if name != "drafter" else cache)', AFRESH),
     Mutant("target not rewound", LOOP, REWIND, f'({REWIND} if name != "target" else cache)', AFRESH),
-    Mutant("drafter's cache misses the last draft", DRAFTING, LAST, LAST.replace("w)", "w - 1)"), AFRESH),
+    Mutant("drafter's cache misses the last draft", DRAFTING, LAST, LAST.replace("w if", "w - 1 if"), AFRESH),
+    Mutant("a lagging drafter skips a draft", DRAFTING, LAG, LAG.replace("read", "view.emitted"), LEAN),
+    Mutant("a lagging drafter answers the older token", DRAFTING, BEHIND, f"0 * {BEHIND}", LEAN),
+    Mutant("a row lags by the batch's calls", DRAFTING, OWN_CALLS, "cache.length", LEAN),
     Mutant("residual without q", "verify.py", "jnp.maximum(pi - q, 0.0)", "pi", BLOCK),
     Mutant("bonus from p", "verify.py", OWN, BONUS.format(OWN), FORMULAS),
     Mutant(
@@ -129,7 +136,7 @@ MUTANTS = [
     Mutant("a write clamps at the end", "cache.py", 'mode="drop"', 'mode="clip"', CACHE),
     Mutant("a newcomer keeps the old noise", "decode/scheduler.py", ADMIT, "progress.noise,", REFILLED),
     Mutant("a penalty forgets the draft", SPECULATIVE, HISTORY, HISTORY.replace("made", "0 * made"), EDITS),
-    Mutant("the drafter's scores are not edited", DRAFTING, SEEN_BY_Q, "logits = logits[:, 0]", EDITS),
+    Mutant("the drafter's scores are not edited", DRAFTING, SEEN_BY_Q, "pass", EDITS),
     Mutant("a copy is a draft where none is found", SPECULATIVE, SILENT, "if False:", LOOKED_UP),
     Mutant("a late target reads one block only", "decode/token_cascade.py", LATE, "block(begin)", CASCADE),
     Mutant(

@@ -124,13 +124,16 @@ def _counts(answer: dict[str, Any]) -> rates.Counts:
 def _gflops(decoding: Decoding, ledger: rates.Counts, flops: dict[str, float]) -> float:
     """Decoder arithmetic of all answers, encoders not counted: a verifying call reads gamma + 1 tokens.
 
-    A lazy token cascade catches up in calls of eight; a hybrid reads a deferred answer once with each model.
+    Under rule lossless a block's first draft call reads two. A lazy token cascade catches up in calls of
+    eight; a hybrid reads a deferred answer once with each model.
     """
     block = {"speculative": decoding.gamma + 1, "bild": decoding.gamma + 1, "token": CATCH_UP}
     spent = {
         "target": ledger.target_calls * block.get(decoding.method, 1),
         "drafter": ledger.drafter_calls,
     }
+    if decoding.method == "speculative" and decoding.rule == "lossless" and ledger.drafter_calls:
+        spent["drafter"] += ledger.target_calls
     if decoding.method == "hybrid":
         deferred = sum(ledger.judged) - sum(ledger.accepted)
         spent = {role: calls + deferred * decoding.max_new_tokens for role, calls in spent.items()}

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import jax.numpy as jnp
 from jax import lax
 
+from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
 from spec_cascades.decode.loop import LM, Request, View
 from spec_cascades.probs import distribution, draw, edited, raw, used
@@ -59,12 +60,13 @@ class Proposer(Protocol):
 
 
 class _Drafting(NamedTuple):
-    """The draft loop's state: place, newest token, cache, ids seen, drafts proposed, results so far."""
+    """The draft loop's state: place, newest token, cache, ids seen, calls and drafts so far, results."""
 
     place: Int[Array, ""]
     token: Int[Array, " b"]
     cache: Cache
     seen: Array | None
+    calls: Int[Array, " b"]
     drafted: Int[Array, " b"]
     drafts: Int[Array, "w b"]
     q: Float[Array, "w b v"]
@@ -73,13 +75,14 @@ class _Drafting(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampled:
-    """A second model's own samples, one call each and one more that reads the last draft.
+    """A second model's own samples, one call each; calls end when no row has another draft to propose.
 
-    So q exists for the bonus token, and the cache is whole when every draft stands. Calls end early when no
-    row has another draft to propose.
+    bonus: one more call reads the last draft, so that q exists behind it. Without it the cache lags by that
+    draft where it stands, and a block's first call reads up to two tokens.
     """
 
     lm: LM
+    bonus: bool = True
 
     @property
     def models(self) -> Mapping[str, LM]:
@@ -102,9 +105,12 @@ class Sampled:
         b, w = noise.draft.shape
         limit = jnp.where(view.done, 0, jnp.minimum(limit, w - 1))
 
-        def one(x: _Drafting) -> _Drafting:
-            logits, cache = self.lm.extend(params["drafter"], x.token[:, None], x.cache)
-            logits = edited(logits[:, 0], request.edits, x.seen)
+        def due(x: _Drafting) -> Bool[Array, " b"]:
+            """Rows that want a call: those that have proposed at every place so far, and may here."""
+            return (x.drafted == x.place) & ((x.place == 0) | (x.place < (w if self.bonus else limit)))
+
+        def propose(x: _Drafting, logits: Float[Array, "b v"], cache: Cache) -> _Drafting:
+            logits = edited(logits, request.edits, x.seen)
             q, q_raw = distribution(logits, request.sampling), raw(logits)
             token = draw(q, noise.draft[:, x.place])
             going = (x.drafted == x.place) & (x.place < limit) & sure(q_raw)
@@ -113,6 +119,7 @@ class Sampled:
                 token,
                 cache,
                 None if x.seen is None else used(x.seen, token[:, None], jnp.ones_like(token)),
+                x.calls + due(x),
                 x.drafted + going,
                 *(
                     lax.dynamic_update_index_in_dim(kept, new, x.place, 0)
@@ -120,12 +127,31 @@ class Sampled:
                 ),
             )
 
-        wanted = lambda x: (x.place == 0) | ((x.place < w) & jnp.any(x.drafted == x.place))
+        def one(x: _Drafting) -> _Drafting:
+            logits, cache = self.lm.extend(params["drafter"], x.token[:, None], x.cache)
+            return propose(x, logits[:, 0], cache)
+
         wide = jnp.zeros((w, b, self.vocab), jnp.float32)
         none, drafts = jnp.zeros(b, jnp.int32), jnp.zeros((w, b), jnp.int32)
         begin = _Drafting(
-            jnp.zeros((), jnp.int32), view.last, caches["drafter"], view.seen, none, drafts, wide, wide
+            jnp.zeros((), jnp.int32), view.last, caches["drafter"], view.seen, none, none, drafts, wide, wide
         )
-        end = lax.while_loop(wanted, one, begin)
+        if not self.bonus:
+            begin = propose(begin, *self._newest(params["drafter"], view, caches["drafter"]))
+        end = lax.while_loop(lambda x: jnp.any(due(x)), one, begin)
+        cache = end.cache
+        if not self.bonus:
+            # What a row's own calls read: how far it lags must not depend on the other rows.
+            cache = kv.rewind(cache, cache.length - end.place + end.calls)
         drafts, q, q_raw = (jnp.moveaxis(x, 0, 1) for x in (end.drafts, end.q, end.q_raw))
-        return Proposal(drafts, end.drafted, q, q_raw, {"drafter": end.cache}, {"drafter": end.drafted + 1})
+        return Proposal(drafts, end.drafted, q, q_raw, {"drafter": cache}, {"drafter": end.calls})
+
+    def _newest(self, params: Params, view: View, cache: Cache) -> tuple[Float[Array, "b v"], Cache]:
+        """Scores after the newest token, of which the cache may lack the one before it, too."""
+        read = view.read["drafter"]
+        at = jnp.minimum(read[:, None] + jnp.arange(2), view.text.shape[1] - 1)
+        logits, new = self.lm.extend(params, jnp.take_along_axis(view.text, at, axis=1), cache)
+        behind = view.emitted - read
+        # Where only one was missing, what was read behind it is hidden like a rejected draft.
+        cache = kv.rewind(new, cache.length + behind + 1)
+        return jnp.take_along_axis(logits, behind[:, None, None], axis=1)[:, 0], cache

@@ -61,7 +61,8 @@ class View(NamedTuple):
 
     prompt, prompt_length: as given, right-padded; text: the token that prefill left unread, then the answer;
     emitted: tokens of the answer; done: the row is finished; own: the method's state, a pytree of [b, ...]
-    arrays; seen: ids that count as used for the repetition penalty, None where no row edits its scores.
+    arrays; seen: ids that count as used for the repetition penalty, None where no row edits its scores; read:
+    how many of the text's tokens each model's cache knows, () between steps.
     """
 
     prompt: Int[Array, "b s"]
@@ -71,6 +72,7 @@ class View(NamedTuple):
     done: Bool[Array, " b"]
     own: Any = ()
     seen: Bool[Array, "b v"] | None = None
+    read: Any = ()
 
     @property
     def last(self) -> Int[Array, " b"]:
@@ -282,7 +284,8 @@ def room(view: View, request: Request) -> Int[Array, " b"]:
 def _advance(method: Method, params: Mapping[str, Params], request: Request, old: Progress) -> Progress:
     view = old.view
     noise = Noise(*_window(old.noise, view.emitted, method.width))
-    block = method.step(params, noise, view, old.caches, request)
+    read = {name: cache.length - old.begun[name] for name, cache in old.caches.items()}
+    block = method.step(params, noise, view._replace(read=read), old.caches, request)
     left = room(view, request)
     count, ended = _cut(block, request.eos, left, old.done)
     emitted = view.emitted + count

@@ -12,7 +12,7 @@ from spec_cascades.decode.drafting import Proposer, Sampled
 from spec_cascades.decode.lengths import Fixed, Lengths
 from spec_cascades.decode.loop import LM, Block, Request, View, check_widths
 from spec_cascades.probs import Pair, distribution, draw, edited, raw, used_along
-from spec_cascades.rules import Rule
+from spec_cascades.rules import RULES, Rule
 from spec_cascades.typing import Array, Bool, Float, Int, Params
 from spec_cascades.verify import Noise, verify
 
@@ -38,7 +38,10 @@ class Speculative:
 
     @property
     def proposer(self) -> Proposer:
-        return self.drafter if isinstance(self.drafter, Proposer) else Sampled(self.drafter)
+        if isinstance(self.drafter, Proposer):
+            return self.drafter
+        # Where every draft stands, the bonus token comes from pi: p alone for speculative decoding.
+        return Sampled(self.drafter, bonus=self.rule is not RULES["lossless"])
 
     @property
     def models(self) -> Mapping[str, LM]:

@@ -66,9 +66,8 @@ class TokenCascade:
     def drafts(self) -> int:
         return 1
 
-    def begin(self, rows: int, max_new: int) -> Int[Array, " b"]:
-        """How much of `view.text` the target has read."""
-        return jnp.zeros(rows, jnp.int32)
+    def begin(self, rows: int, max_new: int) -> tuple[()]:
+        return ()
 
     def step(
         self,
@@ -98,7 +97,6 @@ class TokenCascade:
             accepted=(~defers).astype(jnp.int32),
             caches={"target": late.cache, "drafter": drafter},
             calls={"target": late.blocks, "drafter": one},
-            own=late.read,
         )
 
     def _catch_up(self, params: Params, view: View, cache: Cache, defers: Bool[Array, " b"]) -> _Late:
@@ -121,8 +119,7 @@ class TokenCascade:
                 jnp.where((n > 0)[:, None], newest, x.logits),
             )
 
-        # The loop has rewound a finished row's cache to its text.
-        read = jnp.minimum(view.own, view.emitted)
+        read = view.read["target"]
         blank = jnp.zeros((read.shape[0], self.target.vocab), jnp.float32)
         begin = _Late(cache, read, jnp.zeros_like(read), blank)
         return lax.while_loop(lambda x: jnp.any(x.read < due), block, begin)

@@ -15,7 +15,7 @@ from spec_cascades.decode.drafting import Sampled
 from spec_cascades.decode.lengths import Adaptive, Confident, Fixed, Lengths
 from spec_cascades.decode.loop import View, generate
 from spec_cascades.decode.speculative import Speculative
-from spec_cascades.rules import RULES
+from spec_cascades.rules import RULES, Deferral
 from spec_cascades.verify import Noise
 
 POLICIES = {"adaptive": Adaptive(), "confident": Confident(0.5), "never": Confident(1.0)}
@@ -67,14 +67,16 @@ def test_greedy_text_is_that_of_fixed_blocks(policy):
     assert (int(ledger.judged.sum()) == 0) == (policy == "never")
 
 
-@pytest.mark.parametrize("policy", ["adaptive", "confident"])
-def test_a_row_is_the_row_alone(policy):
+@pytest.mark.parametrize(
+    ("policy", "name"), [("adaptive", "v3"), ("confident", "v3"), ("adaptive", "lossless")]
+)
+def test_a_row_is_the_row_alone(policy, name):
     """Text, and every count: another row's longer block is no call of this one's."""
     rows = [Setting(0.5), Setting(0.2, temperature=0.0), Setting(0.3, 0.7, top_p=0.9), Setting(0.6, 1.3, 3)]
     request = laws.request(rows, 1, eos=(-1, -1, -1, 4), max_new=(20, 20, 11, 20), seeds=(3, 1, 4, 1))
     request = request._replace(capacity=jnp.asarray([20, 9, 64, 64]))
     prompts, lengths = jax.random.randint(jax.random.key(8), (4, 6), 0, laws.VOCAB), jnp.asarray([6, 2, 4, 5])
-    method = Speculative(laws.LM, laws.LM, RULES["v3"], GAMMA, POLICIES[policy])
+    method = Speculative(laws.LM, laws.LM, RULES[name], GAMMA, POLICIES[policy])
     ask = lambda b: generate(
         method, laws.tables(), prompts[b], lengths[b], jax.tree.map(lambda x: x[b], request), 20
     )
@@ -110,7 +112,9 @@ def by_hand(policy, end, capacity):
             accepted[place] += place < kept
         if drafts:
             own = min(own + 2, GAMMA) if kept == len(drafts) else max(own - 1, 1)
-        emitted, steps, calls = emitted + count, steps + 1, calls + len(drafts) + 1
+        emitted, steps = emitted + count, steps + 1
+        # One a draft, and one more that says where to stop; the first is due in any case.
+        calls += max(1, min(len(drafts) + 1, limit))
     return steps, calls, judged, accepted
 
 
@@ -172,7 +176,43 @@ def test_every_policy_keeps_the_protocol():
     )
 
 
-def test_limits_are_kept_and_every_q_is_a_law_up_to_the_bonus_place():
+EVERYWHERE = Deferral(
+    "everywhere", lambda pair, alpha: jnp.ones_like(pair.q[..., :1], bool), 0.0, 0.0, 0.0, ""
+)
+
+
+@pytest.mark.parametrize("policy", ["fixed", *POLICIES])
+def test_speculative_decoding_asks_for_no_draft_behind_the_last(policy):
+    """The same texts and verdicts as with q at the bonus place, for up to a call less a block."""
+    lengths = Fixed() if policy == "fixed" else POLICIES[policy]
+    b, n = 12, 30
+    prompts = jax.random.randint(jax.random.key(5), (b, 5), 0, laws.VOCAB)
+    settings = [Setting(temperature=0.0), Setting(temperature=0.8, top_p=0.8), Setting()] * (b // 3)
+    request = laws.request(
+        settings, 1, eos=[4, -1] * (b // 2), max_new=[n] * (b - 2) + [1, 9], seeds=range(b)
+    )
+    request = request._replace(capacity=jnp.asarray([64, 11] * (b // 2)))
+    whole, lean = (
+        generate(
+            Speculative(laws.LM, laws.LM, rule, GAMMA, lengths),
+            laws.tables(),
+            prompts,
+            jnp.asarray([5, 2, 4] * (b // 3)),
+            request,
+            n,
+        )
+        for rule in (EVERYWHERE, RULES["lossless"])
+    )
+    saved = np.asarray(whole.ledger.calls["drafter"] - lean.ledger.calls["drafter"])
+    assert (saved >= 0).all()
+    assert (saved <= np.asarray(lean.ledger.steps)).all()
+    assert (saved > 0).any() == (policy != "never"), "who never drafts has nothing to leave out"
+    whole = whole._replace(ledger=whole.ledger._replace(calls=lean.ledger.calls))
+    jax.tree.map(np.testing.assert_array_equal, whole, lean)
+
+
+@pytest.mark.parametrize("bonus", [True, False])
+def test_limits_are_kept_every_q_is_a_law_and_a_row_lags_by_its_own_calls(bonus):
     """A drafter that gives some ids no mass at all (-inf), limits 0..gamma and a finished row."""
     b, w = GAMMA + 2, GAMMA + 1
     tables = laws.tables()["drafter"].at[0, :, 3].set(-jnp.inf)
@@ -181,16 +221,20 @@ def test_limits_are_kept_and_every_q_is_a_law_up_to_the_bonus_place():
     text = jnp.zeros((b, 9), jnp.int32).at[:, 0].set(last)
     done = jnp.arange(b) == GAMMA + 1
     view = View(prompts, jnp.full(b, 3), text, jnp.zeros(b, jnp.int32), done)
+    view = view._replace(read={"drafter": jnp.zeros(b, jnp.int32)})
     noise = Noise(*jax.random.uniform(jax.random.key(0), (3, b, w)))
     limit = jnp.asarray([*range(w), GAMMA], jnp.int32)
-    propose = jax.jit(Sampled(laws.LM).propose, static_argnums=6)
+    propose = jax.jit(Sampled(laws.LM, bonus).propose, static_argnums=6)
     caches, request = {"drafter": cache}, laws.request([Setting()], b)
     got = propose({"drafter": tables}, noise, view, caches, request, limit, Fixed().sure)
     due = np.asarray([*range(w), 0])
     np.testing.assert_array_equal(got.drafted, due)
-    np.testing.assert_array_equal(got.calls["drafter"], due + 1)
+    calls = due + 1 if bonus else np.maximum(due, 1)
+    np.testing.assert_array_equal(got.calls["drafter"], calls)
+    longest = np.full(b, w) if bonus else calls
+    np.testing.assert_array_equal(got.caches["drafter"].length - cache.length, longest)
     assert got.silent is None
     for q in (np.asarray(got.q), np.asarray(got.q_raw)):
         assert np.isfinite(q).all()
-        np.testing.assert_allclose(q.sum(-1)[np.arange(w) <= due[:, None]], 1, atol=1e-6)
+        np.testing.assert_allclose(q.sum(-1)[np.arange(w) < calls[:, None]], 1, atol=1e-6)
         assert (q[..., 3] == 0).all()
