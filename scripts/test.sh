@@ -18,4 +18,5 @@ else
 fi
 
 "$bin/ruff" check .
-"$bin/python" -m pytest "$@"
+# One process a core, each file's tests in one of them: compiling, most of the time, uses one core.
+"$bin/python" -m pytest --numprocesses auto --dist loadfile "$@"
