@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,8 +40,29 @@ def target_of(path: Path) -> str | None:
     return str(settings.get("target"))
 
 
+class Stored(NamedTuple):
+    """What a folder holds: the drafter's settings, its trunk, and the ids it proposes (None: all)."""
+
+    drafter: Any
+    trunk: Params
+    ids: np.ndarray | None
+
+
 def read(path: Path, target: Params, config: Any, dtype: str) -> tuple[Any, Params, Any]:
     """LM, parameters and Config of the drafter in a folder, given its target's parameters and Config.
+
+    Raises CheckpointError as `stored` does.
+    """
+    from spec_cascades.distill import student
+
+    drafter, trunk, ids = stored(path, config, dtype)
+    small = student.config_of(config, drafter, ids)
+    lm, params = student.assemble(target, config, small, trunk, ids)
+    return lm, params, small
+
+
+def stored(path: Path, config: Any, dtype: str) -> Stored:
+    """The parts of the drafter in a folder, given its target's Config.
 
     Raises CheckpointError unless the folder holds exactly the trunk's tensors and ids within the target's.
     """
@@ -60,6 +81,4 @@ def read(path: Path, target: Params, config: Any, dtype: str) -> tuple[Any, Para
         raise CheckpointError(f"{path}: {IDS} lie outside the target's {config.vocab} ids")
     check_exact(student.shapes(config, drafter), {name: x.shape for name, x in held.items()}, str(path))
     trunk = unflatten({name: as_weight(name, value, dtype) for name, value in held.items()})
-    small = student.config_of(config, drafter, ids)
-    lm, params = student.assemble(target, config, small, trunk, ids)
-    return lm, params, small
+    return Stored(drafter, trunk, ids)

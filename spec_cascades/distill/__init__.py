@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spec_cascades.checkpoints.drafter import Stored
     from spec_cascades.distill.settings import Distill
 
 __all__ = ["run"]
@@ -35,6 +36,8 @@ def _distill(settings: "Distill") -> Path:
     from spec_cascades.distill import corpus, labels, loop, student
     from spec_cascades.engine import Engine
 
+    # Before any work that an unsuitable one would waste.
+    started = None if settings.start is None else _started(settings)
     engine = Engine(settings.target, None, settings.dtype, chat=True)
     examples = {key: corpus.examples(settings, key, engine) for key in ("sources", "dev")}
     del engine  # its weights are in the layout of decoding
@@ -50,15 +53,38 @@ def _distill(settings: "Distill") -> Path:
         parts[key] = labels.label(
             kind.forward, loaded.params, loaded.config, rows, settings.top, folder, made_with
         )
-    ids = None
-    if settings.drafter.vocabulary is not None:
+    key = jax.random.key(settings.seed)
+    if started is not None:
+        begin, ids = jax.tree.map(lambda x: x.astype("float32"), started.trunk), started.ids
+    else:
+        begin, ids = student.trunk(loaded.params, loaded.config, settings.drafter, key), None
+    if ids is None and settings.drafter.vocabulary is not None:
         count = min(settings.drafter.vocabulary, loaded.config.vocab)
         ids = labels.frequent(parts["sources"], count, loaded.config.vocab)
     small = student.config_of(loaded.config, settings.drafter, ids)
     place = student.places_of(loaded.config, ids)
     setup = loop.Setup(small, student.frozen(loaded.params, loaded.config, ids), place)
-    begin = student.trunk(loaded.params, loaded.config, settings.drafter, jax.random.key(settings.seed))
     trained = loop.fit(settings, setup, begin, parts["sources"], parts["dev"])
     export = Path(settings.out) / "export"
     drafter.save(export, settings.target, settings.drafter, trained, None if ids is None else np.asarray(ids))
     return export
+
+
+def _started(settings: "Distill") -> "Stored":
+    """The drafter to go on from. Raises ConfigError where it is none, or another than is to be made."""
+    from spec_cascades import checkpoints
+    from spec_cascades.checkpoints import drafter, references
+    from spec_cascades.config import ConfigError
+
+    path = references.local(str(settings.start))
+    target = drafter.target_of(path)
+    if target is None:
+        raise ConfigError(f"start: {settings.start!r} is no distilled drafter")
+    if target != settings.target:
+        raise ConfigError(
+            f"start: {settings.start!r} drafts for {target}, and the target is {settings.target}"
+        )
+    stored = drafter.stored(path, checkpoints.peek(target).config, "float32")
+    if stored.drafter != settings.drafter:
+        raise ConfigError(f"drafter: {settings.start!r} is {stored.drafter}; that cannot change on the way")
+    return stored

@@ -68,11 +68,12 @@ class Drafter:
 class Distill:
     """One distillation; lengths in tokens, rows a batch, steps of the optimiser.
 
-    sources, dev: lists of `Source`; temperature, max_new_tokens, batch_size: of the target's own answers;
-    length: of a packed row; most_rows: how many of them, in a seeded order, are labelled and trained on;
-    prompt_weight: of a prompt's tokens in the loss, where an answer's count 1; top: how many of the target's
-    likeliest tokens a label keeps, the rest being one bucket; loss: kl (forward), reverse_kl or tv. Raises
-    ConfigError for a value out of range.
+    sources, dev: lists of `Source`; start: a distilled drafter of the same target and shape to go on from,
+    its ids too (embedded:NAME or a folder), None for the target's layers; temperature, max_new_tokens,
+    batch_size: of the target's own answers; length: of a packed row; most_rows: how many of them, in a seeded
+    order, are labelled and trained on; prompt_weight: of a prompt's tokens in the loss, where an answer's
+    count 1; top: how many of the target's likeliest tokens a label keeps, the rest being one bucket; loss: kl
+    (forward), reverse_kl or tv. Raises ConfigError for a value out of range.
     """
 
     out: str
@@ -80,6 +81,7 @@ class Distill:
     sources: list[dict[str, Any]]
     dev: list[dict[str, Any]]
     drafter: Drafter = field(default_factory=Drafter)
+    start: str | None = None
     temperature: float = 0.0
     max_new_tokens: int = 128
     batch_size: int = 32

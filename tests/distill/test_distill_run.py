@@ -167,6 +167,31 @@ def test_bad_drafters_are_named(config, drafter, words):
         distill.run(config(drafter=drafter))
 
 
+def test_a_drafter_goes_on_from_another_with_its_ids(exported, config, tmp_path):
+    export = distill.run(config(start=str(exported), out=str(tmp_path / "on"), steps=20))
+    before, after = rows_of(exported)[-1], rows_of(Path(export))
+    # The exported weights are bfloat16.
+    assert after[0]["dev_loss"] == pytest.approx(before["dev_loss"], rel=0.05)
+    assert after[-1]["dev_loss"] < before["dev_loss"]
+    ids = [np.asarray(checkpoints.load(str(x), "float32").params["place"]) for x in (exported, export)]
+    np.testing.assert_array_equal(*ids)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"drafter": {"layers": 2, "vocabulary": 16}}, ["drafter: ", "layers=1", "cannot change"]),
+        ({"target": "elsewhere"}, ["drafts for", "the target is elsewhere"]),
+        ({"start": "here"}, ["start: ", "no distilled drafter"]),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused(exported, target, config, tmp_path, change, words):
+    given = {"start": str(exported)} | change
+    given["start"] = str(target) if given["start"] == "here" else given["start"]
+    with pytest.raises(ConfigError, match=".*".join(words)):
+        distill.run(config(**given))
+
+
 @pytest.mark.parametrize("drafter", [{"trunk": "own", "d_ff": 20, "vocabulary": None}, {"vocabulary": None}])
 def test_own_trunks_and_whole_vocabularies(config, drafter, target):
     export = distill.run(config(drafter={"layers": 1, **drafter}, steps=12, eval_every=12))
