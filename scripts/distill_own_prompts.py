@@ -73,7 +73,7 @@ def questions(count: int) -> list[str]:
     opening, found, _ = engine.tokenizer.chat([{"role": "user", "content": MARK}]).partition(MARK)
     if not found:
         raise ValueError(f"the chat template of {TARGET} does not hold the user's turn")
-    decoding = Decoding(method="target", temperature=1.0, top_p=0.9, max_new_tokens=64, batch_size=ROWS)
+    decoding = Decoding(method="target", temperature=1.0, min_p=0.05, max_new_tokens=64, batch_size=ROWS)
     texts = asked(engine, [opening] * (count + count // 4), decoding)
     # One that was cut off, or is nothing, is no prompt.
     return [t for t in texts if 3 <= len(t.split()) <= 45 and t[-1] in ".?!:" and "<|" not in t]

@@ -10,8 +10,9 @@ import pytest
 import yaml
 from fakes import FakeEngine
 
-from spec_cascades import evaluate, runlog, sweep
+from spec_cascades import evaluate, records, runlog, sweep
 from spec_cascades.config import ConfigError, Decoding, Evaluate, Sweep, Task, expand, plain
+from spec_cascades.metrics import rates
 
 FAKES = Path(__file__).with_name("fakes.py")
 EVERYDAY = "embedded:en-de-everyday"
@@ -257,3 +258,20 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     first.wait()
     assert second.returncode == 2
     assert "another process" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("decoding", "target", "drafter"),
+    [
+        (Decoding(method="target"), 10, 0),
+        (Decoding(rule="v3", gamma=4), 10 * 5, 50),
+        # A block's first draft call reads the last draft of the block before with the newest token.
+        (Decoding(rule="lossless", gamma=4), 10 * 5, 50 + 10),
+        (Decoding(method="bild", gamma=4), 10 * 5, 50),
+        (Decoding(method="token"), 10 * 8, 50),
+    ],
+)
+def test_arithmetic_follows_the_tokens_that_calls_read(decoding, target, drafter):
+    counts = rates.Counts(30, 10, 0 if decoding.method == "target" else 50, [10] * 4, [5] * 4)
+    found = records._gflops(decoding, counts, {"target": 2e9, "drafter": 1e9})
+    assert found == 2 * target + drafter

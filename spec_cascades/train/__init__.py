@@ -63,12 +63,30 @@ def _train(settings: "Train") -> Path:
     files = {"train": settings.data.train, "dev": settings.data.dev}
     task = translation.register("spec_cascades_train", files, str(model_file), settings.data.join)
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model_file)).vocab_size()
-    config = t5.Config(vocab=pieces, embeddings=pieces, **vars(settings.model))
-    params = loop.fit(settings, config, task, _teacher(settings, model_file, pieces))
+    config, begin = t5.Config(vocab=pieces, embeddings=pieces, **vars(settings.model)), None
+    if settings.start is not None:
+        config, begin = _start(settings, model_file)
+    params = loop.fit(settings, config, task, _teacher(settings, model_file, pieces), begin)
     export = Path(settings.out) / "export"
     checkpoints.save(export, config, params, "bfloat16")
     shutil.copyfile(model_file, export / "spiece.model")
     return export
+
+
+def _start(settings: "Train", model_file: Path) -> tuple[Any, Any]:
+    """Config and parameters to go on from. Raises ConfigError where the sizes in `model` are not theirs."""
+    from spec_cascades import checkpoints
+    from spec_cascades.config import ConfigError
+    from spec_cascades.tokenizers import SentencePiece, check_compatible
+
+    loaded = checkpoints.load(str(settings.start), "float32")
+    for key, size in vars(settings.model).items():
+        if getattr(loaded.config, key, None) != size:
+            theirs = getattr(loaded.config, key, "none")
+            raise ConfigError(f"model.{key}: {size!r}, and that of start, {settings.start}, is {theirs!r}")
+    if loaded.tokenizer is not None:
+        check_compatible(SentencePiece(model_file, extra_ids=0), loaded.tokenizer)
+    return loaded.config, loaded.params
 
 
 def _teacher(settings: "Train", model_file: Path, pieces: int) -> Any:

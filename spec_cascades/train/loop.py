@@ -97,9 +97,12 @@ def evaluate(
     return found | ({"dev_acceptance": over / count} if over else {})
 
 
-def fit(settings: Train, config: t5.Config, task: Any, teacher: Teacher | None) -> Params:
+def fit(
+    settings: Train, config: t5.Config, task: Any, teacher: Teacher | None, begin: Params | None = None
+) -> Params:
     """Trains (or goes on training) and returns the float32 parameters after `settings.steps` steps.
 
+    begin: float32 parameters before the first step, None for random ones.
     A killed run resumes with the batches and dropout keys that it would have seen (`fitting.fit`).
     """
     teacher_params = None if teacher is None else teacher.params
@@ -109,7 +112,7 @@ def fit(settings: Train, config: t5.Config, task: Any, teacher: Teacher | None) 
     dev = list(epoch(task, "dev", lengths, settings.rows, None))
     end = fitting.fit(
         settings,
-        _fresh(settings, config),
+        _fresh(settings, config, begin),
         lambda start: batches(task, lengths, settings.rows, settings.seed, start),
         lambda state, batch: step(state, teacher_params, batch),
         lambda state: evaluate(measure, state.params, teacher_params, dev),
@@ -124,6 +127,6 @@ def _mean(recent: list[Sums]) -> dict[str, float]:
     return {"loss": float(sum(m.loss for m in recent)) / tokens, "tokens_per_step": tokens / len(recent)}
 
 
-def _fresh(settings: Train, config: t5.Config) -> State:
-    params = t5.init(jax.random.key(settings.seed), config)
+def _fresh(settings: Train, config: t5.Config, begin: Params | None) -> State:
+    params = t5.init(jax.random.key(settings.seed), config) if begin is None else begin
     return State(params, optimiser(settings).init(params), jnp.zeros((), jnp.int32))

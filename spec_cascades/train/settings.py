@@ -71,12 +71,14 @@ class Teacher:
 class Train:
     """One training run; lengths in tokens, rows a batch, steps of the optimiser.
 
+    start: weights to go on from, of the sizes in `model` and the same vocabulary, None for random ones;
     dtype: of matmuls (weights and optimiser stay float32). Raises ConfigError for a value out of range.
     """
 
     out: str
     data: Data
     model: Model = field(default_factory=Model)
+    start: str | None = None
     teacher: Teacher | None = None
     steps: int = 1000
     rows: int = 16

@@ -126,6 +126,26 @@ def test_a_student_learns_from_an_export(finished, write, tmp_path):
     assert 0 < acceptance[0] < acceptance[-1] < 1
 
 
+def test_training_goes_on_from_given_weights(finished, write, tmp_path):
+    from spec_cascades import train
+    from spec_cascades.config import ConfigError
+
+    given, export = finished
+    further = replace(given, start=export, out=str(tmp_path / "out"), steps=20, warmup=2, peak_lr=1e-3)
+    train.run(write(further))
+    before, after = rows(given.out)[-1], rows(further.out)
+    # The exported weights are bfloat16.
+    assert after[0]["dev_nll"] == pytest.approx(before["dev_nll"], rel=0.02)
+    assert after[-1]["dev_nll"] != after[0]["dev_nll"]
+    wider = replace(
+        further, out=str(tmp_path / "wider"), model=replace(given.model, d_ff=given.model.d_ff + 8)
+    )
+    with pytest.raises(
+        ConfigError, match=f"model.d_ff: {wider.model.d_ff}, and that of start.*{given.model.d_ff}"
+    ):
+        train.run(write(wider))
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(finished, write, tmp_path):
     """Killed between two checkpoints, a run repeats the lost steps: same weights, same log."""
