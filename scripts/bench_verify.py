@@ -1,9 +1,10 @@
 """What accepting and correcting drafts costs: python scripts/bench_verify.py [--batch 1 16 64]
 
-Random models of a large vocabulary, gamma + 1 positions a row, and two measurements for each rule. `verify`:
-acceptance and residual alone, the four distributions of the pair being there before the clock starts.
-`path`: from both models' logits and the drafter's q to the verdict; p and both raw distributions are made (a
-block of speculation makes the drafter's own while it drafts, which costs the same).
+Random models of a large vocabulary, gamma + 1 positions a row; two measurements for each rule, and the
+filters' cost. `verify`: acceptance and residual alone, the four distributions of the pair being there before
+the clock starts. `path`: from both models' logits and the drafter's q to the verdict; p and both raw
+distributions are made (a block of speculation makes the drafter's own while it drafts, which costs the same).
+`filters`: from one model's logits to what is drawn from, plain and filtered, beside a sort of them.
 
 The yardstick is one read of the two logit arrays, [batch, gamma + 1, vocab] in float32, at the bandwidth that
 two jitted sums over arrays of that size reach at best in the same run (small arrays stay in the processor's
@@ -38,6 +39,7 @@ READS = {
     "read_flat": lambda a, b: jnp.sum(a) + jnp.sum(b),
     "read_rows": lambda a, b: jnp.sum(a, axis=-1) + jnp.sum(b, axis=-1),
 }
+FILTERS = {"plain": {}, "top_k": {"top_k": 40}, "top_p": {"top_p": 0.9}, "min_p": {"min_p": 0.05}}
 Shape = tuple[int, int, int]
 
 
@@ -93,6 +95,17 @@ def path_jobs(names: list[str], shape: Shape, seed: int) -> dict[str, Job]:
     return reads | {name: job(name) for name in names}
 
 
+def filter_jobs(names: list[str], shape: Shape, seed: int) -> dict[str, Job]:
+    """One model's logits to p under each filter alone; a sort of the logits, which no filter needs."""
+    _, _, q_logits, p_logits, _ = block(shape, seed)
+    plain = {"temperature": 0.8, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    jobs = {name: compiled(f, q_logits, p_logits) for name, f in READS.items()}
+    for name, own in FILTERS.items():
+        s = Sampling(*(jnp.full(shape[0], x) for x in (plain | own).values()))
+        jobs[name] = compiled(distribution, p_logits, s)
+    return jobs | {"sort": compiled(lambda x: jnp.sort(x, axis=-1), p_logits)}
+
+
 def block(shape: Shape, seed: int) -> tuple[Noise, Array, Array, Array, Array]:
     """Noise, drafts from q, both models' logits and q (temperature 1, no filter), as two related models."""
     keys = jax.random.split(jax.random.key(seed), 3)
@@ -112,6 +125,9 @@ def alphas(rule: str, shape: Shape) -> Array:
     return jnp.full(shape[0], rules.get(rule).default, jnp.float32)
 
 
+PARTS = {"verify": verify_jobs, "path": path_jobs, "filters": filter_jobs}
+
+
 # ----------------------------------------------------------------------------------------------------
 # Measuring
 
@@ -120,7 +136,7 @@ def measure(names: list[str], shape: Shape, rounds: int, seed: int) -> dict[str,
     """Of each part and rule: ms, multiples of one read, temporary memory as a multiple of the two arrays."""
     both = 2 * 4 * math.prod(shape)
     seen, temp = {}, {}
-    for part, make in {"verify": verify_jobs, "path": path_jobs}.items():
+    for part, make in PARTS.items():
         jobs = make(names, shape, seed)
         seen[part] = alternate({name: job.run for name, job in jobs.items()}, rounds)
         temp[part] = {name: round(job.temp_bytes / both, 3) for name, job in jobs.items()}
@@ -130,7 +146,9 @@ def measure(names: list[str], shape: Shape, rounds: int, seed: int) -> dict[str,
     for part, times in seen.items():
         beside = min((times[name] for name in READS), key=statistics.median)
         figures[part] = {
-            name: multiples(times[name], best, beside) | {"temp": temp[part][name]} for name in names
+            name: multiples(own, best, beside) | {"temp": temp[part][name]}
+            for name, own in times.items()
+            if name not in READS
         }
     return figures
 
@@ -157,7 +175,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
     """The figures as a table on stderr."""
     table = Table("batch", "part", "rule", "ms", "reads", "paired", "temp", "read ms", "GB/s")
     for batch, figures in rows.items():
-        for part in ("verify", "path"):
+        for part in PARTS:
             for rule, own in figures[part].items():
                 cells = [*own.values(), figures["read_ms"], figures["gb_per_s"]]
                 table.add_row(batch.removeprefix("batch_"), part, rule, *map(str, cells))
