@@ -84,20 +84,31 @@ def raw(logits: Float[Array, "... v"]) -> Float[Array, "... v"]:
 def distribution(logits: Float[Array, "b ... v"], sampling: Sampling) -> Float[Array, "b ... v"]:
     """What tokens are drawn from, float32, one setting a row; ties at temperature 0 take the lowest id."""
     spread = lambda x: x.reshape(-1, *[1] * (logits.ndim - 1))
-    temperature = spread(sampling.temperature)
+    temperature, *filters = map(spread, sampling)
     greedy = temperature <= 0
-    scaled = raw(logits / jnp.where(greedy, 1.0, temperature))
-    k, top_p, min_p = spread(sampling.top_k), spread(sampling.top_p), spread(sampling.min_p)
+    only_best = (jnp.arange(logits.shape[-1]) == first_best(logits)).astype(jnp.float32)
+    # A batch without a sampled row makes no distribution at all.
+    sampled = lambda: jnp.where(
+        greedy, only_best, _filtered(raw(logits / jnp.where(greedy, 1.0, temperature)), *filters)
+    )
+    return lax.cond(jnp.all(greedy), lambda: only_best, sampled)
+
+
+def _filtered(
+    probs: Float[Array, "b ... v"],
+    k: Int[Array, "..."],
+    top_p: Float[Array, "..."],
+    min_p: Float[Array, "..."],
+) -> Float[Array, "b ... v"]:
+    """The three filters in turn; k, top_p and min_p broadcast against the probabilities."""
     # Each search runs only if some row asks for it; the others keep every bit.
     fewer = lambda asked, cut, x: lax.cond(
         jnp.any(asked), lambda x: jnp.where(asked, cut(x), x), lambda x: x, x
     )
-    kept = fewer(k > 0, lambda x: _likeliest(x, k), scaled)
+    kept = fewer(k > 0, lambda x: _likeliest(x, k), probs)
     kept = fewer(top_p < 1, lambda x: _nucleus(x, top_p), kept)
     kept = jnp.where(kept >= min_p * jnp.max(kept, axis=-1, keepdims=True), kept, 0.0)
-    kept = kept / jnp.sum(kept, axis=-1, keepdims=True)
-    best = first_best(logits)
-    return jnp.where(greedy, (jnp.arange(logits.shape[-1]) == best).astype(jnp.float32), kept)
+    return kept / jnp.sum(kept, axis=-1, keepdims=True)
 
 
 def first_best(x: Float[Array, "... v"]) -> Int[Array, "... 1"]:
