@@ -1,9 +1,17 @@
 """Shapes and dtypes of every signature of the numeric modules are checked at run time, in tests only."""
 
+import os
 import sys
 
 import pytest
 from jaxtyping import install_import_hook
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+if WORKER and hasattr(os, "sched_setaffinity"):
+    # A core for each process: two whose XLA runs on the same cores wait for each other's threads, and are
+    # many times slower than one after the other.
+    CORES = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {CORES[int(WORKER.removeprefix("gw")) % len(CORES)]})
 
 CHECKED = ["probs", "rules", "verify", "cache", "decode", "models"]
 
