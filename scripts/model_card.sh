@@ -5,7 +5,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 data=$(cd "${1:?usage: model_card.sh DATA [PLAIN_DRAFTER]}" && pwd)
-plain=${2:+$(cd "$2" && pwd)}
+plain=${2:+$(realpath --relative-to="$root" "$2")} # so here, too
 cd "$root"
 mkdir -p runs/card docs/records/card
 ln -sfn "$data" runs/card/data # so that the records name no path of this machine
