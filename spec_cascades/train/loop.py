@@ -127,6 +127,6 @@ def _mean(recent: list[Sums]) -> dict[str, float]:
     return {"loss": float(sum(m.loss for m in recent)) / tokens, "tokens_per_step": tokens / len(recent)}
 
 
-def _fresh(settings: Train, config: t5.Config, begin: Params | None) -> State:
+def _fresh(settings: Train, config: t5.Config, begin: Params | None = None) -> State:
     params = t5.init(jax.random.key(settings.seed), config) if begin is None else begin
     return State(params, optimiser(settings).init(params), jnp.zeros((), jnp.int32))
