@@ -62,7 +62,7 @@ SILENT = "if made.silent is not None:"
 LATE = "lax.while_loop(lambda x: jnp.any(x.read < due), block, begin)"
 SCORED = "draw(distribution(logits, request.sampling), noise.draft[:, 0])"
 DRAW = "draw(q, noise.draft[:, x.place])"
-WANTED = "wanted = top_p * jnp.sum(probs, axis=-1, keepdims=True)"
+WANTED = "top_p * jnp.sum(x, axis=-1, keepdims=True)"
 LAST = "(w if self.bonus else limit)"
 LAG = "at = jnp.minimum(read[:, None]"
 BEHIND = "behind[:, None, None]"
@@ -133,8 +133,8 @@ MUTANTS = [
     ),
     Mutant("a bounded step goes past q", "rules.py", "distance > bound, bound", "distance > 0, bound", RULES),
     Mutant("typical without the entropy", "rules.py", "exp(-entropy(", "exp(0 * entropy(", RULES),
-    Mutant("top-p of an unscaled top-k", "probs.py", WANTED, "wanted = top_p + 0 * mass(probs > 2)", PROBS),
-    Mutant("a tie too many", "probs.py", "(before < k)", "(before <= k)", TIES),
+    Mutant("top-p of an unscaled top-k", "probs.py", WANTED, "top_p", PROBS),
+    Mutant("a tie too many", "probs.py", "(before < wanted)", "(before <= wanted)", TIES),
     Mutant("a draw may hit weight zero", "probs.py", "(cumulated > x)", "(cumulated >= x)", PROBS),
     Mutant("a write clamps at the end", "cache.py", 'mode="drop"', 'mode="clip"', CACHE),
     Mutant("a newcomer keeps the old noise", "decode/scheduler.py", ADMIT, "progress.noise,", REFILLED),

@@ -5,7 +5,6 @@ Everything applies in one fixed order, to both models alike: first a request's e
 renormalised result of the one before.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -105,8 +104,9 @@ def _filtered(
     fewer = lambda asked, cut, x: lax.cond(
         jnp.any(asked), lambda x: jnp.where(asked, cut(x), x), lambda x: x, x
     )
-    kept = fewer(k > 0, lambda x: _likeliest(x, k), probs)
-    kept = fewer(top_p < 1, lambda x: _nucleus(x, top_p), kept)
+    most = jnp.minimum(k, probs.shape[-1]).astype(jnp.float32)
+    kept = fewer(k > 0, lambda x: _fewest(x, jnp.ones_like(x), most), probs)
+    kept = fewer(top_p < 1, lambda x: _fewest(x, x, top_p * jnp.sum(x, axis=-1, keepdims=True)), kept)
     kept = jnp.where(kept >= min_p * jnp.max(kept, axis=-1, keepdims=True), kept, 0.0)
     return kept / jnp.sum(kept, axis=-1, keepdims=True)
 
@@ -118,45 +118,28 @@ def first_best(x: Float[Array, "... v"]) -> Int[Array, "... 1"]:
     return jnp.min(jnp.where(at_top, jnp.arange(v), v - 1), axis=-1, keepdims=True)
 
 
-def _likeliest(probs: Float[Array, "... v"], k: Int[Array, "... 1"]) -> Float[Array, "... v"]:
-    """The k likeliest, as they are; ties go to the lower id. All of them for k >= v."""
-    k = jnp.minimum(k, probs.shape[-1])
-    count = lambda x: jnp.sum(x, axis=-1, keepdims=True, dtype=jnp.int32)
-    least = _greatest(probs, lambda t: count(probs >= t) >= k)
-    above, ties = probs > least, probs == least
-    before = count(above) + jnp.cumsum(ties, axis=-1, dtype=jnp.int32) - 1
-    return jnp.where(above | (ties & (before < k)), probs, 0.0)
+def _fewest(
+    probs: Float[Array, "... v"], weights: Float[Array, "... v"], wanted: Float[Array, "... 1"]
+) -> Float[Array, "... v"]:
+    """The fewest, likeliest first, whose weights reach `wanted`; ties, which weigh alike, go to the lower id.
 
-
-def _nucleus(probs: Float[Array, "... v"], top_p: Float[Array, "... 1"]) -> Float[Array, "... v"]:
-    """The fewest, likeliest first, whose share of the mass reaches top_p; ties go to the lower id."""
-    mass = lambda kept: jnp.sum(jnp.where(kept, probs, 0.0), axis=-1, keepdims=True)
-    wanted = top_p * jnp.sum(probs, axis=-1, keepdims=True)
-    least = _greatest(probs, lambda t: mass(probs >= t) >= wanted)
-    above, ties = probs > least, probs == least
-    before = mass(above) + least * (jnp.cumsum(ties, axis=-1, dtype=jnp.int32) - 1)
-    return jnp.where(above | (ties & (before < wanted)), probs, 0.0)
-
-
-def _greatest(
-    probs: Float[Array, "... v"], enough: Callable[[Float[Array, "... 1"]], Bool[Array, "... 1"]]
-) -> Float[Array, "... 1"]:
-    """The greatest t up to max probs for which enough(t), true at 0 and of no return, still holds.
-
-    Halves the bit patterns of the floats, which are ordered as the floats are: 31 reductions, where a sort
-    of 49k ids takes a CPU thirty times as long.
+    Halves the bit patterns of the least probability kept, which are ordered as the floats are: 31 reductions,
+    where a sort of 49k ids takes a CPU thirty times as long.
     """
-    bits = lambda x: lax.bitcast_convert_type(x, jnp.int32)
     floats = lambda x: lax.bitcast_convert_type(x, jnp.float32)
+    total = lambda kept: jnp.sum(jnp.where(kept, weights, 0.0), axis=-1, keepdims=True)
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = low + (high - low) // 2
-        holds = enough(floats(middle))
-        return jnp.where(holds, middle, low), jnp.where(holds, high, middle)
+        enough = total(probs >= floats(middle)) >= wanted
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
-    top = bits(jnp.max(probs, axis=-1, keepdims=True)) + 1
-    return floats(lax.fori_loop(0, 31, halve, (jnp.zeros_like(top), top))[0])
+    top = lax.bitcast_convert_type(jnp.max(probs, axis=-1, keepdims=True), jnp.int32) + 1
+    least = floats(lax.fori_loop(0, 31, halve, (jnp.zeros_like(top), top))[0])
+    above, ties = probs > least, probs == least
+    before = total(above) + weights * (jnp.cumsum(ties, axis=-1, dtype=jnp.int32) - 1)
+    return jnp.where(above | (ties & (before < wanted)), probs, 0.0)
 
 
 def total_variation(p: Float[Array, "... v"], q: Float[Array, "... v"]) -> Float[Array, "... 1"]:

@@ -75,32 +75,35 @@ def _train(settings: "Train") -> Path:
 
 def _start(settings: "Train", model_file: Path) -> tuple[Any, Any]:
     """Config and parameters to go on from. Raises ConfigError where the sizes in `model` are not theirs."""
-    from spec_cascades import checkpoints
     from spec_cascades.config import ConfigError
-    from spec_cascades.tokenizers import SentencePiece, check_compatible
 
-    loaded = checkpoints.load(str(settings.start), "float32")
+    loaded = _of_the_same_ids(str(settings.start), "float32", model_file)
     for key, size in vars(settings.model).items():
         if getattr(loaded.config, key, None) != size:
             theirs = getattr(loaded.config, key, "none")
             raise ConfigError(f"model.{key}: {size!r}, and that of start, {settings.start}, is {theirs!r}")
+    return loaded.config, loaded.params
+
+
+def _of_the_same_ids(ref: str, dtype: str, model_file: Path) -> Any:
+    """The checkpoint; ValueError where it has a tokenizer and that differs from the vocabulary trained on."""
+    from spec_cascades import checkpoints
+    from spec_cascades.tokenizers import SentencePiece, check_compatible
+
+    loaded = checkpoints.load(ref, dtype)
     if loaded.tokenizer is not None:
         check_compatible(SentencePiece(model_file, extra_ids=0), loaded.tokenizer)
-    return loaded.config, loaded.params
+    return loaded
 
 
 def _teacher(settings: "Train", model_file: Path, pieces: int) -> Any:
     """The `loop.Teacher` that the settings name, or None; ValueError unless it reads the same ids."""
-    from spec_cascades import checkpoints
-    from spec_cascades.tokenizers import SentencePiece, check_compatible
     from spec_cascades.train import loop
 
     given = settings.teacher
     if given is None:
         return None
-    loaded = checkpoints.load(given.ref, "bfloat16")
-    if loaded.tokenizer is not None:
-        check_compatible(SentencePiece(model_file, extra_ids=0), loaded.tokenizer)
+    loaded = _of_the_same_ids(given.ref, "bfloat16", model_file)
     if loaded.config.embeddings != pieces:
         raise ValueError(
             f"teacher.ref {given.ref} scores {loaded.config.embeddings} ids and {model_file} has {pieces}: "
