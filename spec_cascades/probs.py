@@ -85,11 +85,10 @@ def distribution(logits: Float[Array, "b ... v"], sampling: Sampling) -> Float[A
     spread = lambda x: x.reshape(-1, *[1] * (logits.ndim - 1))
     temperature, *filters = map(spread, sampling)
     greedy = temperature <= 0
+    scaled = raw(logits / jnp.where(greedy, 1.0, temperature))
     only_best = (jnp.arange(logits.shape[-1]) == first_best(logits)).astype(jnp.float32)
-    # A batch without a sampled row makes no distribution at all.
-    sampled = lambda: jnp.where(
-        greedy, only_best, _filtered(raw(logits / jnp.where(greedy, 1.0, temperature)), *filters)
-    )
+    # A batch without a sampled row is not filtered at all.
+    sampled = lambda: jnp.where(greedy, only_best, _filtered(scaled, *filters))
     return lax.cond(jnp.all(greedy), lambda: only_best, sampled)
 
 
