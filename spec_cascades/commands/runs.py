@@ -1,0 +1,61 @@
+"""`evaluate`, `sweep`, `merge` and `report`: configurations to records, records to tables and plots."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from spec_cascades.commands import shared
+
+
+def add(commands: Any) -> None:
+    for name, command, text in (
+        ("evaluate", _evaluate, "one configuration to one record"),
+        ("sweep", _sweep, "many decodings to records, resumable"),
+    ):
+        sub = commands.add_parser(name, help=text, description=f"{text}; {shared.TARGETS}")
+        shared.add_config(sub)
+        sub.set_defaults(command=command)
+    sub = commands.add_parser("report", help="records to a table, markdown, CSV and a plot")
+    sub.add_argument("records", metavar="RUN_DIR_OR_RECORDS", type=Path)
+    sub.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: beside the records)")
+    sub.set_defaults(command=_report)
+    sub = commands.add_parser("merge", help="the shards of a run (task.shard=i/n) to its records")
+    sub.add_argument("out", metavar="OUT", type=Path, help="where records.jsonl is written")
+    sub.add_argument("shards", metavar="RUN_DIR", type=Path, nargs="+", help="the run folder of each shard")
+    shared.add_code_flag(sub)
+    sub.set_defaults(command=_merge)
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from spec_cascades import config, evaluate, report
+
+    asked = config.load(config.Evaluate, *shared.config(args))
+    report.show([evaluate.run(asked, check=shared.check(args, asked.task))])
+    print(f"record: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+
+
+def _sweep(args: argparse.Namespace) -> None:
+    from spec_cascades import config, report, sweep
+
+    asked = config.load(config.Sweep, *shared.config(args))
+    report.show(sweep.run(asked, check=shared.check(args, asked.task)))
+    print(f"records: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+
+
+def _merge(args: argparse.Namespace) -> None:
+    from spec_cascades import merging, report
+
+    task = merging.configuration(args.shards[0]).task
+    report.show(merging.merge(args.shards, args.out, shared.check(args, task)))
+    print(f"records: {args.out / 'records.jsonl'}", file=sys.stderr)
+
+
+def _report(args: argparse.Namespace) -> None:
+    from spec_cascades import report, runlog
+
+    records = runlog.read_records(args.records)
+    report.show(records)
+    folder = args.out or (args.records if args.records.is_dir() else args.records.parent)
+    for path in report.write(records, folder):
+        print(path)
