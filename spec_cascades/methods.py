@@ -46,6 +46,11 @@ def method_of(
     }[decoding.method]()
 
 
+def pairing(decoding: Decoding, rows: int) -> list[Decoding]:
+    """The decoding for each row, by a method that runs both models a token at a time."""
+    return [replace(decoding, method="oracle", rule="drafter_only")] * rows
+
+
 def default_alpha(decoding: Decoding) -> float:
     """The alpha that a decoding has where none is given."""
     own = {"sequence": 0.5, "hybrid": 0.5, "bild": 2.0}
