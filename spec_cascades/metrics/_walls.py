@@ -23,9 +23,9 @@ PDEATHSIG, DUMPABLE, SECCOMP, SUBREAPER, NO_NEW_PRIVS = 1, 4, 22, 36, 38
 MOUNT_SETATTR, LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 442, 444, 445, 446
 IO_URING_SETUP, CLONE3, ENOSYS = 425, 435, 38
 CLONE_THREAD, READ_ONLY = 0x10000, 1
-CALLS = {  # architecture, then the numbers of socket, clone, and the calls that only start processes
-    "x86_64": (0xC000003E, 41, 56, (57, 58)),
-    "aarch64": (0xC00000B7, 198, 220, ()),
+CALLS = {  # architecture; numbers of socket, clone, the calls that only start processes, shmget and msgget
+    "x86_64": (0xC000003E, 41, 56, (57, 58), (29, 68)),
+    "aarch64": (0xC00000B7, 198, 220, (), (194, 186)),
 }.get(os.uname().machine)
 
 
@@ -140,19 +140,34 @@ def _landlock(root, version):
 
 
 def _filter_calls():
-    """A system-call filter: no socket, no io_uring, no new process, and nothing of a foreign architecture.
+    """No socket, no io_uring, no new process.
 
     The system counts processes by user, and root's not at all. The user stays the same here, so that the only
     number that can be enforced is none. Threads are left: clone with CLONE_THREAD, used where clone3 is not.
     """
-    architecture, socket, clone, forks = CALLS
-    load, equal, at_least, has, give, allow, deny = 0x20, 0x15, 0x35, 0x45, 0x06, 0x7FFF0000, 0x50000
-    refuse = lambda number, error: [(equal, 0, 1, number), (give, 0, 0, deny | error)]
-    code = [(load, 0, 0, 4), (equal, 1, 0, architecture), (give, 0, 0, deny | 1), (load, 0, 0, 0)]
-    code += [(at_least, 0, 1, 0x40000000), (give, 0, 0, deny | 1), *refuse(CLONE3, ENOSYS)]
-    code += [line for number in (socket, IO_URING_SETUP, *forks) for line in refuse(number, 1)]
-    code += [(equal, 0, 3, clone), (load, 0, 0, 16), (has, 1, 0, CLONE_THREAD), (give, 0, 0, deny | 1)]
-    code += [(give, 0, 0, allow)]
+    _, socket, clone, forks, shared = CALLS
+    code = [line for number in (socket, IO_URING_SETUP, *forks, *shared) for line in _refuse(number)]
+    code += [*_refuse(CLONE3, ENOSYS), (EQUAL, 0, 3, clone), (LOAD, 0, 0, 16)]
+    _install([*code, (HAS, 1, 0, CLONE_THREAD), (GIVE, 0, 0, DENY | 1)])
+
+
+def _filter_shared():
+    """No shared memory and no message queue of System V: they are no process's, so no limit counts them."""
+    if CALLS:
+        _install([line for number in CALLS[-1] for line in _refuse(number)])
+
+
+LOAD, EQUAL, AT_LEAST, HAS, GIVE, ALLOW, DENY = 0x20, 0x15, 0x35, 0x45, 0x06, 0x7FFF0000, 0x50000
+
+
+def _refuse(number, error=1):
+    return [(EQUAL, 0, 1, number), (GIVE, 0, 0, DENY | error)]
+
+
+def _install(rules):
+    """A system-call filter: the rules on the call's number, and nothing of a foreign architecture."""
+    code = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, CALLS[0]), (GIVE, 0, 0, DENY | 1), (LOAD, 0, 0, 0)]
+    code += [(AT_LEAST, 0, 1, 0x40000000), (GIVE, 0, 0, DENY | 1), *rules, (GIVE, 0, 0, ALLOW)]
     body = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
     program = ctypes.create_string_buffer(struct.pack("HP", len(code), ctypes.addressof(body)))
     prctl(NO_NEW_PRIVS, 1)
@@ -210,6 +225,7 @@ def raise_wall(level, root, uid):
     """Shuts this process in, for good; `uid` is the user it becomes where root runs it in namespaces."""
     if level == "namespaces":
         _shed_privileges(uid)
+        _filter_shared()
     if level == "landlock":
         _landlock(root, landlock_version())
         _filter_calls()
@@ -227,12 +243,13 @@ HOOKED = (
 MODES = "Modes and times of this user's files can be changed: Landlock does not cover them."
 SIGNALS = "Other processes of this user can be signalled, and so ended, before Linux 6.12."
 MEMORY = "The memory limit may not hold on this system."
+SHARED = "Shared memory of System V is not counted against the memory limit on this processor."
 
 
 def missing(level):
     """Sentences: what a level leaves open, or takes from programs, on this machine."""
     if level == "namespaces":
-        return []
+        return [SHARED] * (not CALLS)
     if level == "hooks":
         return [NO_CHILDREN, *HOOKED] + [MEMORY] * (not LINUX)
     return [NO_CHILDREN, MODES] + [SIGNALS] * (landlock_version() < 6)

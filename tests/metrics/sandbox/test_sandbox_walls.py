@@ -78,6 +78,13 @@ def test_memory_hogs_end(run, program):
     assert out.seconds < 20
 
 
+@pytest.mark.parametrize("call", ["shmget(0, 4096, 0o1600)", "msgget(0, 0o1600)"])
+def test_memory_that_is_no_process_s_is_refused(strong, call):
+    """System V's, which outlives its maker: no limit of a process counts it."""
+    out = strong(f"import ctypes\nprint('got', ctypes.CDLL(None).{call})\nassert False")
+    assert "got -1" in out.output
+
+
 def test_memory_of_children_is_summed(forking):
     program = """
 import os, time
