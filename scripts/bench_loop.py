@@ -1,8 +1,9 @@
 """What the decode loop adds to the model calls in it: python scripts/bench_loop.py [--batch 1 8 32]
 
 Times, alternating in one run and by medians: one call of each model alone (drafter on 1 token, target on 1
-and on gamma + 1), one step of each model decoding alone, and one block of lossless speculation. `overhead`
-is the block's time over gamma + 1 drafter calls and one target call. Ends in one JSON line.
+and on gamma + 1), one step of each model decoding alone, one block of lossless speculation (`block`: gamma
+drafter calls) and one under rule v3 (`block_v3`: gamma + 1). `overhead` is a block's time over its drafter
+calls and one target call. Ends in one JSON line.
 """
 
 import argparse
@@ -73,6 +74,7 @@ def measure(engine: Engine, batch: int, gamma: int, temperature: float, repeats:
         "drafter_step": steps_of(engine, decoding(method="drafter"), batch),
         "target_step": steps_of(engine, decoding(method="target"), batch),
         "block": steps_of(engine, decoding(rule="lossless", gamma=gamma), batch),
+        "block_v3": steps_of(engine, decoding(rule="v3", gamma=gamma), batch),
     }
     for job in jobs.values():
         job()
@@ -81,9 +83,10 @@ def measure(engine: Engine, batch: int, gamma: int, temperature: float, repeats:
         for name, job in jobs.items():
             seen[name].append(job())
     ms = {name: 1e3 * statistics.median(times) for name, times in seen.items()}
-    calls = (gamma + 1) * ms["drafter_call"] + ms["target_call_block"]
+    calls = lambda drafts: drafts * ms["drafter_call"] + ms["target_call_block"]
     ratios = {
-        "overhead": ms["block"] / calls,
+        "overhead": ms["block"] / calls(gamma),
+        "overhead_v3": ms["block_v3"] / calls(gamma + 1),
         "t_block_over_t_1": ms["target_call_block"] / ms["target_call_1"],
     }
     return {name: round(value, 4) for name, value in (ms | ratios).items()}

@@ -62,10 +62,11 @@ class Call(NamedTuple):
 class Engine:
     """A drafter and a target by reference (`checkpoints.load`), loaded when a method first needs them.
 
-    drafter: also "lookup" or "lookup:N", n-grams of the text so far (`decode.lookup`), and "exit:K", the
-    target's first K layers; dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn
-    in the chat template of the target (or of a drafter without one). Raises ValueError for unknown
-    references, for models whose tokenizers differ, and where a method needs a model that was not given.
+    drafter: also "lookup" or "lookup:N", n-grams of the text so far (`decode.lookup`), "exit:K", the
+    target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
+    (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
+    the chat template of the target (or of a drafter without one). Raises ValueError for unknown references,
+    for models whose tokenizers differ, and where a method needs a model that was not given.
     """
 
     def __init__(
@@ -82,12 +83,16 @@ class Engine:
             ref = self._refs[role]
             if ref is None:
                 raise ValueError(f"models.{role} is not given, and this method needs it")
-            if role == "drafter" and (layers := methods.exit_after(ref)) is not None:
-                self._loaded[role] = methods.exited(self.model("target"), layers)
-            else:
-                loaded = checkpoints.load(ref, self._dtype)
-                self._loaded[role] = loaded._replace(params=loaded.lm.serving(loaded.params))
+            inner = methods.copying(ref) if role == "drafter" else None
+            loaded = self._load(role, inner or ref)
+            self._loaded[role] = methods.copied(loaded) if inner else loaded
         return self._loaded[role]
+
+    def _load(self, role: str, ref: str) -> Loaded:
+        if role == "drafter" and (layers := methods.exit_after(ref)) is not None:
+            return methods.exited(self.model("target"), layers)
+        loaded = checkpoints.load(ref, self._dtype)
+        return loaded._replace(params=loaded.lm.serving(loaded.params))
 
     @cached_property
     def _models(self) -> list[str]:

@@ -14,6 +14,7 @@ from spec_cascades.decode.loop import LM, Method
 from spec_cascades.decode.speculative import Speculative
 from spec_cascades.decode.token_cascade import Oracle, TokenCascade
 from spec_cascades.models import exited as early
+from spec_cascades.models.copying import Copying
 from spec_cascades.models.widened import same_width
 
 SHARED = ("method", "rule", "gamma", "lengths", "confidence", "score", "quantile")
@@ -92,6 +93,19 @@ def looked_up(ref: str | None) -> int | None:
     return _number(ref, "lookup", 3)
 
 
+def copying(ref: str | None) -> str | None:
+    """The model that a drafter "copy:MODEL" asks besides the text itself; None for another drafter.
+
+    Raises ValueError where what copies is no model.
+    """
+    name, _, model = (ref or "").partition(":")
+    if name != "copy":
+        return None
+    if not model or model.partition(":")[0] in ("copy", "lookup"):
+        raise ValueError(f"models.drafter: {ref!r} should be copy:MODEL with a model, such as copy:exit:4")
+    return model
+
+
 def exit_after(ref: str | None) -> int | None:
     """How many layers a drafter "exit:K" has; None for a model of its own."""
     return _number(ref, "exit", None)
@@ -106,6 +120,11 @@ def _number(ref: str | None, kind: str, default: int | None) -> int | None:
     if not number.isdecimal() or int(number) < 1:
         raise ValueError(f"models.drafter: {ref!r} should be {kind}:N with a whole number N of 1 or more")
     return int(number)
+
+
+def copied(drafter: Loaded) -> Loaded:
+    """The drafter with a share of q for what the text itself repeats."""
+    return drafter._replace(lm=Copying(drafter.lm), ref=f"copy:{drafter.ref}")
 
 
 def exited(target: Loaded, layers: int) -> Loaded:

@@ -173,6 +173,34 @@ def test_prompts_may_draft_for_themselves(sources):
         Engine("embedded:en-de-target", "lookup:x").run(texts, decoding)
 
 
+def test_a_drafter_may_copy_too(sources):
+    inner = "embedded:en-de-drafter"
+    texts = [text + " Berlin, Hamburg, Bremen, Berlin, Hamburg, Bremen." for text in sources[:3]]
+    decoding = replace(GREEDY, rule="lossless")
+    answers = {}
+    for drafter in (inner, f"copy:{inner}"):
+        engine = Engine("embedded:en-de-target", drafter, dtype="float32")
+        answers[drafter] = engine.run(texts, decoding).answers
+    alone = engine.run(texts, replace(decoding, method="target")).answers
+    for drafted in answers.values():
+        assert [a.tokens for a in drafted] == [a.tokens for a in alone]
+    plain, copied = answers.values()
+    calls = lambda rows: sum(a.target_calls for a in rows)
+    assert calls(copied) < calls(plain), "names that the source repeats are not copied"
+    sampled = replace(WARM, rule="lossless")
+    together = engine.run(texts, sampled, buffer=40).answers
+    for i, text in enumerate(texts):
+        assert (
+            engine.run([text], replace(sampled, seed=sampled.seed + i), buffer=40).answers[0] == together[i]
+        )
+
+
+@pytest.mark.parametrize("drafter", ["copy:", "copy", "copy:lookup:2", "copy:copy:exit:2"])
+def test_what_copies_must_be_a_model(drafter):
+    with pytest.raises(ValueError, match="copy:MODEL"):
+        Engine("embedded:en-de-target", drafter).run(["A train."], GREEDY)
+
+
 def test_windows_end_rows_and_drafts():
     tokenizer = type("T", (), {"stops": (1,)})()
     prompts = [[3] * 5, [3] * 9]

@@ -79,8 +79,9 @@ ALLOWED = {
     "rules": {"typing", "probs"},
     "verify": {"typing", "probs", "rules"},
     "cache": {"typing"},
-    "models": {"typing", "cache", "models"},
-    "decode": {"typing", "probs", "rules", "verify", "cache", "decode"},
+    "finding": {"typing"},
+    "models": {"typing", "cache", "finding", "models"},
+    "decode": {"typing", "probs", "rules", "verify", "cache", "finding", "decode"},
 }
 
 

@@ -10,7 +10,8 @@ from jax import lax
 from spec_cascades.cache import Cache
 from spec_cascades.decode.drafting import Proposal
 from spec_cascades.decode.loop import LM, Request, View
-from spec_cascades.typing import Array, Bool, Int, Params
+from spec_cascades.finding import followed
+from spec_cascades.typing import Array, Int, Params
 from spec_cascades.verify import Noise
 
 
@@ -54,9 +55,9 @@ class Lookup:
 
         def one(now: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
             text, length = now
-            token, found = followed(text, length, self.longest, allowed)
+            token, run = followed(text, length, self.longest, allowed)
             longer = jnp.where(jnp.arange(text.shape[1]) == length[:, None], token[:, None], text)
-            return (longer, length + 1), (token, found)
+            return (longer, length + 1), (token, run > 0)
 
         _, results = lax.scan(one, whole_text(view, w), None, length=w)
         drafts, found = (jnp.moveaxis(x, 0, 1) for x in results)
@@ -80,29 +81,3 @@ def whole_text(view: View, spare: int) -> tuple[Int[Array, "b l"], Int[Array, " 
     behind = jnp.arange(prompt.shape[1]) - before[:, None]
     text = jnp.take_along_axis(view.text, jnp.clip(behind, 0, n - 1), axis=1)
     return jnp.where(behind < 0, prompt, text), before + view.emitted + 1
-
-
-def followed(
-    text: Int[Array, "b l"], length: Int[Array, " b"], longest: int, allowed: Bool[Array, "b v"] | None
-) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
-    """The token behind the newest earlier occurrence of the longest suffix, 0 where none; and whether found.
-
-    text: ids >= 0, what lies at length and beyond is not looked at; allowed: ids to be found, None for all.
-    """
-    l, end = text.shape[1], length - 1
-    # run[j]: how many tokens up to and with j are those up to and with the end, at most `longest`.
-    run, same = jnp.zeros_like(text), jnp.ones_like(text, bool)
-    for k in range(longest):
-        suffix = jnp.take_along_axis(text, jnp.maximum(end - k, 0)[:, None], axis=1)
-        shifted = jnp.pad(text, ((0, 0), (k, 0)), constant_values=-1)[:, :l]
-        same = same & (shifted == suffix) & (k <= end)[:, None]
-        run = run + same
-    run, after = run[:, :-1], text[:, 1:]
-    place = jnp.arange(l - 1)
-    usable = (run > 0) & (place < end[:, None])
-    if allowed is not None:
-        usable = usable & jnp.take_along_axis(allowed, after, axis=1)
-    score = jnp.where(usable, run * l + place, -1)
-    best = jnp.argmax(score, axis=1)[:, None]
-    found = jnp.take_along_axis(score, best, axis=1)[:, 0] >= 0
-    return jnp.where(found, jnp.take_along_axis(after, best, axis=1)[:, 0], 0), found

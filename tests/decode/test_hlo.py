@@ -14,6 +14,7 @@ from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
 from spec_cascades.decode.token_cascade import TokenCascade
 from spec_cascades.models import t5
+from spec_cascades.models.copying import Copying
 from spec_cascades.rules import RULES
 
 # Sizes that make a cache's shape unlike any other array's: [3, 4, 7 + 600 + 3, 16].
@@ -40,9 +41,19 @@ def speculative(rule, kind=Speculative):
     return kind(models["drafter"], models["target"], RULES[rule], GAMMA)
 
 
+def copying():
+    """The same pair, whose drafter also copies."""
+    plain = speculative("v3")
+    return Speculative(Copying(plain.drafter), plain.target, plain.rule, GAMMA)
+
+
+def config_of(lm):
+    return lm.lm.config if isinstance(lm, Copying) else lm.config
+
+
 def compiled(method, b=B):
     """The compiled loop of a method for b rows."""
-    params = {name: t5.init(jax.random.key(0), lm.config) for name, lm in method.models.items()}
+    params = {name: t5.init(jax.random.key(0), config_of(lm)) for name, lm in method.models.items()}
     request = laws.request([Setting(0.5)], b)
     prompts, lengths = jnp.ones((b, S), jnp.int32), jnp.full(b, S)
     state = jax.eval_shape(lambda: loop.start(method, params, prompts, lengths, request, N))
@@ -56,7 +67,7 @@ def cache_shape(method, b=B):
 
 def cache_bytes(method, b=B):
     """Bytes of all the models' own keys and values."""
-    layers = sum(lm.config.decoder_layers for lm in method.models.values())
+    layers = sum(config_of(lm).decoder_layers for lm in method.models.values())
     return 2 * 4 * b * (S + N + method.width) * 4 * 16 * layers
 
 
@@ -113,6 +124,7 @@ METHODS = [
     pytest.param(speculative("v3"), B, 2, id="v3"),
     pytest.param(speculative("lossless"), B, 2, id="lossless", marks=pytest.mark.slow),
     pytest.param(speculative("lossless"), 1, 2, id="lossless-one-row"),
+    pytest.param(copying(), B, 2, id="copying"),
     pytest.param(CASCADE, B, 2, id="token-cascade"),
     pytest.param(ALONE, B, 1, id="alone"),
     pytest.param(ALONE, 1, 1, id="alone-one-row"),
@@ -130,7 +142,7 @@ def test_the_loop_copies_no_cache(method, b, loops):
     assert copies(lines, method, b) == []
 
 
-@pytest.mark.parametrize("method", [speculative("v3"), ALONE], ids=["v3", "alone"])
+@pytest.mark.parametrize("method", [speculative("v3"), copying(), ALONE], ids=["v3", "copying", "alone"])
 def test_the_donated_caches_are_the_result(method):
     sizes = compiled(method).memory_analysis()
     whole = cache_bytes(method)
