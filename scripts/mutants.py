@@ -45,6 +45,7 @@ BIAS = ("tests/models/test_t5_bias.py",)
 REFILLED = ("tests/decode/test_scheduler.py", "-k", "markov and alone")
 EDITS = ("tests/decode/test_edits.py", "-k", "law_is and v3")
 LOOKED_UP = ("tests/decode/test_lookup.py", "-k", "every_path and v3")
+COPIED = ("tests/models/test_copying.py", "-k", "share and (markov or t5)")
 LEAN = ("tests/decode/test_drafting.py", "-k", "behind_the_last or lags")
 CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
@@ -147,6 +148,27 @@ MUTANTS = [
     ),
     Mutant("relative bias off by one", T5, "jnp.clip(behind, 0,", "jnp.clip(behind + 1, 0,", BIAS),
     Mutant("prompt padding seen by the decoder", T5, MASK, MASK.replace("HIDDEN", "0.0"), CACHE),
+    Mutant(
+        "a copy's share taken for its odds",
+        "models/copying.py",
+        "(w / (1 - w) for w in self.trust)",
+        "(w for w in self.trust)",
+        COPIED,
+    ),
+    Mutant(
+        "the text of a copying model is not kept",
+        "models/copying.py",
+        "kv.advance(cache, (own.layers, text), tokens.shape[1])",
+        "kv.advance(cache, (own.layers, cache.layers[1]), tokens.shape[1])",
+        COPIED,
+    ),
+    Mutant(
+        "a copying model forgets the source",
+        "models/copying.py",
+        "return jnp.where(behind < 0, jnp.pad(source",
+        "return jnp.where(behind < 0, jnp.pad(0 * source",
+        COPIED,
+    ),
 ]
 
 
