@@ -1,9 +1,9 @@
 """Held-out prompts as JSON lines: python scripts/spec_bench_prompts.py spec_bench.jsonl > prompts.jsonl
 
 Takes the first turn of even lines (configs/distill/smollm2.yaml trains on the odd ones) that are no eighth
-line (what was tuned was tuned on these), of at most `--words` words; `--limit` of them spread over the file. With `--answers answers.jsonl`, the output of `spec-cascades
-generate --jsonl` on those prompts, each row also gets that answer as its target: BLEU then says how much of
-the target model's own text a method keeps.
+line (what was tuned was tuned on these), of at most `--words` words; `--limit` of them spread over the file.
+With `--answers answers.jsonl`, the output of `spec-cascades generate --jsonl` on those prompts, each row also
+gets that answer as its target: BLEU then says how much of the target model's own text a method keeps.
 """
 
 import argparse
