@@ -50,10 +50,11 @@ def merge(folders: Sequence[Path], out: Path, check: Check | None = None) -> lis
 
 def configuration(folder: Path) -> Sweep:
     """What the run in a folder was asked. Raises ConfigError where the folder holds no run."""
-    return _described(folder)[0]
+    return described(folder)[0]
 
 
-def _described(folder: Path) -> tuple[Sweep, str]:
+def described(folder: Path) -> tuple[Sweep, str]:
+    """What the run in a folder was asked, and the hash of its examples. Raises as `configuration`."""
     path = folder / runlog.CONFIG
     if not path.is_file():
         raise ConfigError(f"no run in {str(folder)!r}: it has no {runlog.CONFIG}")
@@ -65,7 +66,7 @@ def _described(folder: Path) -> tuple[Sweep, str]:
 
 
 def _read(folder: Path) -> Shard:
-    sweep, examples = _described(folder)
+    sweep, examples = described(folder)
     return Shard(folder, sweep, examples, runlog.read_lines(folder))
 
 
