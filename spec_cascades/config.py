@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -174,25 +174,33 @@ class Point:
 
 
 def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str, ...] = ()) -> T:
-    """The dataclass `cls` filled from a YAML file and `dotted.key=value` overrides.
+    """The dataclass `cls` filled from a YAML or gin file and `dotted.key=value` overrides.
 
-    Raises ConfigError: file absent or not YAML, a key unknown or missing, a value of the wrong type
-    or out of range. `task: NAME` is short for `task: {name: NAME}`.
+    Raises ConfigError: file absent or neither YAML nor gin, a key unknown or missing, a value of the wrong
+    type or out of range. `task: NAME` is short for `task: {name: NAME}`; `include: FILE` of a YAML file for
+    what FILE says and this one does not.
     """
-    plain = reading.read(path, overrides)
-    return _as_task(build(cls, plain), plain)
+    return filled(cls, reading.read(path, overrides, cls))
 
 
-def _as_task(config: T, given: dict[str, Any]) -> T:
-    """The configuration with a named task's answer length and stop strings where its decoding gives none."""
-    key = {Evaluate: "decoding", Sweep: "base"}.get(type(config))
-    if key is None or config.task.name is None:
-        return config
+def filled(cls: type[T], given: dict[str, Any], where: str = "") -> T:
+    """The dataclass of nested plain data, with a named task's answer length and stop strings.
+
+    These are the task's where the decoding gives none. Raises ConfigError as `load`.
+    """
+    return build(cls, _with_task(cls, given, where), where)
+
+
+def _with_task(cls: type, given: dict[str, Any], where: str) -> dict[str, Any]:
+    key, task = {Evaluate: "decoding", Sweep: "base"}.get(cls), given.get("task")
+    if key is None or not isinstance(task, dict) or task.get("name") is None:
+        return given
     from spec_cascades.tasks.registry import defaults
 
-    own = defaults(config.task, config.models.chat)
-    missing = {name: value for name, value in own.items() if name not in (given.get(key) or {})}
-    return replace(config, **{key: replace(getattr(config, key), **missing)})
+    models = build(Models, given.get("models") or {}, f"{where}models.")
+    own = defaults(build(Task, task, f"{where}task."), models.chat)
+    decoding = given.get(key) or {}
+    return given | {key: own | decoding} if isinstance(decoding, dict) else given
 
 
 # ------------------------------------------------------------------------------------------

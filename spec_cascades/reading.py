@@ -1,8 +1,10 @@
 """From a file and key=value overrides to plain data, and from plain data to a dataclass. Imports no jax."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -11,16 +13,19 @@ from omegaconf.errors import OmegaConfBaseException
 from spec_cascades.checks import ConfigError, nearest
 
 ALIASES = {name: "gamma" for name in ("num_speculative_tokens", "num_assistant_tokens", "draft_max")}
+PLAIN = (int, float, str, bool, type(None))
+PART = "part"
+"""Key of a field's metadata: the dataclass of which its plain data fill some keys."""
 
 T = TypeVar("T")
 
 
-def read(path: str | Path | None, overrides: list[str] | tuple[str, ...] = ()) -> dict[str, Any]:
-    """A YAML file as nested plain data, the overrides applied; without a file the overrides alone.
+def read(path: str | Path | None, overrides: list[str] | tuple[str, ...], cls: type) -> dict[str, Any]:
+    """A YAML or gin file as nested plain data that fill `cls`, the overrides applied; or these alone.
 
     Raises ConfigError for a file that is absent or no mapping, and for an override that cannot be applied.
     """
-    raw = OmegaConf.create({}) if path is None else _read_yaml(Path(path))
+    raw = OmegaConf.create({} if path is None else _file(Path(path), cls))
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
@@ -38,21 +43,41 @@ def read(path: str | Path | None, overrides: list[str] | tuple[str, ...] = ()) -
 
 def build(cls: type[T], raw: Any, where: str = "") -> T:
     """The dataclass `cls` from nested plain data, with types checked; `where` prefixes keys in errors."""
-    raw = known(cls, raw, where)
-    nested = {
-        key: found for key, hint in get_type_hints(cls).items() if (found := _dataclass_of(hint, raw, key))
-    }
+    raw, hints = known(cls, raw, where), _hints(cls)
+    nested = {key: found for key, hint in hints.items() if (found := _dataclass_of(hint, raw, key))}
     inner = {key: build(nested[key], raw[key], f"{where}{key}.") for key in raw if key in nested}
     leaves = {key: value for key, value in raw.items() if key not in inner}
+    exact = {key for key, value in leaves.items() if _exact(hints[key], value)}
+    typed = leaves | _typed(cls, {key: leaves[key] for key in leaves.keys() - exact}, where)
     try:
-        typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(cls), leaves))
+        return cls(**inner, **typed)
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from None
+
+
+def _typed(cls: type, leaves: dict[str, Any], where: str) -> dict[str, Any]:
+    """Values as their fields' types want them: 1 as 1.0, "inf" as a number. Raises ConfigError."""
+    if not leaves:
+        return {}
+    try:
+        merged = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(cls), leaves))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or ""
         raise ConfigError(f"{where}{key}: {_first_line(error)}") from None
-    try:
-        return cls(**inner, **{key: typed[key] for key in leaves})
-    except ConfigError as error:
-        raise ConfigError(f"{where}{error}") from None
+    return {key: merged[key] for key in leaves}
+
+
+_hints = cache(get_type_hints)
+
+
+def _exact(hint: Any, value: Any) -> bool:
+    """Whether a value is of its field's type already, as nearly all are: a sweep has many points."""
+    if isinstance(value, dict):
+        return get_origin(hint) is dict and not value
+    if isinstance(value, list):
+        return get_origin(hint) is list and all(type(x) is get_args(hint)[0] for x in value)
+    choices = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return type(value) in PLAIN and type(value) in choices
 
 
 def _dataclass_of(hint: Any, raw: dict[str, Any], key: str) -> type | None:
@@ -76,8 +101,8 @@ def known(cls: type, raw: Any, where: str) -> dict[str, Any]:
             raise ConfigError(
                 f"unknown key {where + str(key)!r}{nearest(str(key), names)}; the keys: {', '.join(names)}"
             )
-    defaults = OmegaConf.structured(cls)
-    missing = [where + name for name in names if name not in raw and OmegaConf.is_missing(defaults, name)]
+    required = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+    missing = [where + name for name in required if name not in raw]
     if missing:
         raise ConfigError(f"missing: {', '.join(missing)}")
     return raw
@@ -100,18 +125,49 @@ def renamed(raw: Any) -> Any:
     return {name: renamed(value) for name, value in zip(names, raw.values(), strict=True)}
 
 
-def _read_yaml(path: Path) -> Any:
+def _file(path: Path, cls: type) -> dict[str, Any]:
+    """A file's own data: aliases replaced, and a task's name made a mapping."""
     if not path.is_file():
         raise ConfigError(f"no configuration file {str(path)!r}")
+    if path.suffix == ".gin":
+        from spec_cascades import gin_files
+
+        return _plain(gin_files.read(path, cls))
+    return _yaml(path, ())
+
+
+def _yaml(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """A YAML file over the one that its key `include` names, relative to it; lists replace lists."""
     try:
         raw = OmegaConf.load(path)
     except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not OmegaConf.is_dict(raw):
         raise ConfigError(f"{path}: expected a mapping of keys to values at the top")
+    own = _plain(OmegaConf.to_container(raw))
+    if "include" not in own:
+        return own
+    base = path.parent / str(own.pop("include"))
+    if not base.is_file() or base.resolve() in (*above, path.resolve()):
+        raise ConfigError(f"{path}: include: {str(base)!r} is no file, or includes this one")
+    return over(_yaml(base, (*above, path.resolve())), own)
+
+
+def over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Two nested mappings as one: the second's values where both have one, mappings joined."""
+    joined = {
+        key: over(below[key], value)
+        if isinstance(value, dict) and isinstance(below.get(key), dict)
+        else value
+        for key, value in above.items()
+    }
+    return below | joined
+
+
+def _plain(raw: dict[str, Any]) -> dict[str, Any]:
     if isinstance(raw.get("task"), str):
-        raw.task = {"name": raw.task}
-    return OmegaConf.create(renamed(OmegaConf.to_container(raw)))
+        raw = raw | {"task": {"name": raw["task"]}}
+    return renamed(raw)
 
 
 def _parse(value: str) -> Any:
