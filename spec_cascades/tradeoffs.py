@@ -116,6 +116,7 @@ def _head(record: Record) -> str:
         return TRUNCATED if groups.filtered(record) else TARGET
     names = {"speculative": d["rule"], "token": f"token {d['rule']}", "oracle": f"oracle {d['rule']}"}
     names |= {method: f"{method} {d.get('score')}" for method in ("sequence", "hybrid")}
+    names["bild"] = "BiLD"  # the rule of that name is BiLD*
     return names.get(d["method"], d["method"])
 
 
