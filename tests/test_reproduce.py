@@ -361,6 +361,15 @@ def test_published_sizes_are_known_without_a_download():
         assert sizes.of(Models(target=ref), "target", 80, decoding) is None
 
 
+def test_a_drafter_that_looks_up_has_no_size():
+    models = Models("hf://google/gemma-2-2b", "lookup:4")
+    assert sizes.of(models, "drafter", 80, Decoding()) == sizes.Size(0, 0, 0, 0.0, 0)
+    copying = Models("hf://google/gemma-2-2b", "copy:hf://google/t5-v1_1-small")
+    plain = Models("hf://google/gemma-2-2b", "hf://google/t5-v1_1-small")
+    assert sizes.of(copying, "drafter", 80, Decoding()) == sizes.of(plain, "drafter", 80, Decoding())
+    assert sizes.of(Models(drafter=None), "drafter", 80, Decoding()) is None
+
+
 def test_a_cache_holds_prompt_and_answer():
     decoding = Decoding(max_new_tokens=80, gamma=5, batch_size=3)
     size = sizes.of(Models(target="hf://google/t5-v1_1-small", dtype="float32"), "target", 100, decoding)

@@ -122,7 +122,7 @@ def _models(plans: Sequence[Plan]) -> str:
             if ref is None:
                 continue
             if size is None:
-                lines.setdefault((role, ref), f"* {role} `{ref}`: size unknown until it lies on this machine")
+                lines.setdefault((role, ref), f"* {role} `{ref}`: size unknown here")
                 continue
             told = f"{size.parameters / 1e6:,.1f} M parameters, {_bytes(size.held)} in {models.dtype}"
             cache = max(q.sizes[role].cache for q in plans if getattr(q.column.sweep.models, role) == ref)

@@ -41,7 +41,9 @@ def of(models: Models, role: str, prompt: int, decoding: Decoding) -> Size | Non
 
 @cache
 def _size(ref: str | None, dtype: str, rows: int, prompt: int, room: int) -> Size | None:
-    lm, shapes = _found(ref)
+    if (ref or "").partition(":")[0] == "lookup":
+        return Size(0, 0, 0, 0.0, 0)
+    lm, shapes = _found(ref and ref.removeprefix("copy:"))
     if lm is None:
         return None
     width = {"bfloat16": 2, "float32": 4}[dtype]
