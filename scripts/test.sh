@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 cd "$root"
 
 pip() { "$bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
-pip -e ".[plot,test]"
+pip -e ".[plot,gin,test]"
 # Extras some tests need; without them those tests say why they are skipped. Parity waits for torch, since asking
 # for the extra alone would bring a CUDA build of several gigabytes.
 pip -e ".[data]" || echo "notice: the data extra did not install; tests of seqio tasks and training will be skipped"

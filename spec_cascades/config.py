@@ -1,16 +1,14 @@
-"""What a run is made of: plain frozen data, filled from YAML and key=value overrides. Imports no jax."""
+"""What a run is made of: plain frozen data, filled from a file and key=value overrides. Imports no jax."""
 
 import itertools
 import math
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from spec_cascades.checks import ConfigError, choose, nearest, require
+from spec_cascades import reading
+from spec_cascades.checks import ConfigError, choose, require
+from spec_cascades.reading import build, known, renamed
 from spec_cascades.tasks.settings import Task
 
 METHODS = ("target", "drafter", "speculative", "bild", "token", "oracle", "sequence", "hybrid")
@@ -26,7 +24,6 @@ LENGTHS = ("fixed", "adaptive", "confident")
 SCORES = ("sum", "average", "quantile")
 LISTS = ("forbidden", "stop", "eos")
 """Keys of `Decoding` whose value is a list, so that a sweep's list of values is a list of lists."""
-ALIASES = {name: "gamma" for name in ("num_speculative_tokens", "num_assistant_tokens", "draft_max")}
 EMBEDDED_TASK = "embedded:en-de-everyday"
 
 T = TypeVar("T")
@@ -176,129 +173,34 @@ class Point:
     decoding: Decoding
 
 
-# ------------------------------------------------------------------------------------------
-# Reading
-
-
 def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str, ...] = ()) -> T:
-    """The dataclass `cls` filled from a YAML file and `dotted.key=value` overrides.
+    """The dataclass `cls` filled from a YAML or gin file and `dotted.key=value` overrides.
 
-    Raises ConfigError: file absent or not YAML, a key unknown or missing, a value of the wrong type
-    or out of range. `task: NAME` is short for `task: {name: NAME}`.
+    Raises ConfigError: file absent or neither YAML nor gin, a key unknown or missing, a value of the wrong
+    type or out of range. `task: NAME` is short for `task: {name: NAME}`; `include: FILE` of a YAML file for
+    what FILE says and this one does not.
     """
-    raw = OmegaConf.create({}) if path is None else _read_yaml(Path(path))
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"override {override!r} is not of the form key=value")
-        try:
-            short = key == "task" and not value.lstrip().startswith("{")
-            OmegaConf.update(raw, "task.name" if short else _canonical(key), _parse(value), merge=True)
-        except (OmegaConfBaseException, yaml.YAMLError, TypeError) as error:
-            raise ConfigError(f"override {override!r}: {_first_line(error)}") from None
-    try:
-        plain = OmegaConf.to_container(raw, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(_first_line(error)) from None
-    return _as_task(build(cls, plain), plain)
+    return filled(cls, reading.read(path, overrides, cls))
 
 
-def _as_task(config: T, given: dict[str, Any]) -> T:
-    """The configuration with a named task's answer length and stop strings where its decoding gives none."""
-    key = {Evaluate: "decoding", Sweep: "base"}.get(type(config))
-    if key is None or config.task.name is None:
-        return config
+def filled(cls: type[T], given: dict[str, Any], where: str = "") -> T:
+    """The dataclass of nested plain data, with a named task's answer length and stop strings.
+
+    These are the task's where the decoding gives none. Raises ConfigError as `load`.
+    """
+    return build(cls, _with_task(cls, given, where), where)
+
+
+def _with_task(cls: type, given: dict[str, Any], where: str) -> dict[str, Any]:
+    key, task = {Evaluate: "decoding", Sweep: "base"}.get(cls), given.get("task")
+    if key is None or not isinstance(task, dict) or task.get("name") is None:
+        return given
     from spec_cascades.tasks.registry import defaults
 
-    own = defaults(config.task, config.models.chat)
-    missing = {name: value for name, value in own.items() if name not in (given.get(key) or {})}
-    return replace(config, **{key: replace(getattr(config, key), **missing)})
-
-
-def build(cls: type[T], raw: Any, where: str = "") -> T:
-    """The dataclass `cls` from nested plain data, with types checked; `where` prefixes keys in errors."""
-    raw = _known(cls, raw, where)
-    nested = {
-        key: found for key, hint in get_type_hints(cls).items() if (found := _dataclass_of(hint, raw, key))
-    }
-    inner = {key: build(nested[key], raw[key], f"{where}{key}.") for key in raw if key in nested}
-    leaves = {key: value for key, value in raw.items() if key not in inner}
-    try:
-        typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(cls), leaves))
-    except OmegaConfBaseException as error:
-        key = getattr(error, "full_key", None) or ""
-        raise ConfigError(f"{where}{key}: {_first_line(error)}") from None
-    try:
-        return cls(**inner, **{key: typed[key] for key in leaves})
-    except ConfigError as error:
-        raise ConfigError(f"{where}{error}") from None
-
-
-def _dataclass_of(hint: Any, raw: dict[str, Any], key: str) -> type | None:
-    """The dataclass that the value of `key` fills: its type, or of `X | None` X unless null is given."""
-    if is_dataclass(hint):
-        return hint
-    if raw.get(key) is None:
-        return None
-    return next((choice for choice in get_args(hint) if is_dataclass(choice)), None)
-
-
-def _known(cls: type, raw: Any, where: str) -> dict[str, Any]:
-    """`raw`, once every key is known and every required one is there."""
-    if not isinstance(raw, dict):
-        raise ConfigError(
-            f"{where.rstrip('.') or 'the configuration'}: {raw!r} is not a mapping of keys to values"
-        )
-    names = tuple(f.name for f in fields(cls))
-    for key in raw:
-        if key not in names:
-            raise ConfigError(
-                f"unknown key {where + str(key)!r}{nearest(str(key), names)}; the keys: {', '.join(names)}"
-            )
-    defaults = OmegaConf.structured(cls)
-    missing = [where + name for name in names if name not in raw and OmegaConf.is_missing(defaults, name)]
-    if missing:
-        raise ConfigError(f"missing: {', '.join(missing)}")
-    return raw
-
-
-def _canonical(key: str) -> str:
-    return ".".join(ALIASES.get(part, part) for part in key.split("."))
-
-
-def _renamed(raw: Any) -> Any:
-    """`raw` with aliases replaced by the names they stand for, at every depth."""
-    if isinstance(raw, list):
-        return [_renamed(value) for value in raw]
-    if not isinstance(raw, dict):
-        return raw
-    names = [ALIASES.get(key, key) for key in raw]
-    for key, name in zip(raw, names, strict=True):
-        if names.count(name) > 1:
-            raise ConfigError(f"{key!r} and another key of its mapping both mean {name!r}: give one of them")
-    return {name: _renamed(value) for name, value in zip(names, raw.values(), strict=True)}
-
-
-def _read_yaml(path: Path) -> Any:
-    if not path.is_file():
-        raise ConfigError(f"no configuration file {str(path)!r}")
-    try:
-        raw = OmegaConf.load(path)
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if not OmegaConf.is_dict(raw):
-        raise ConfigError(f"{path}: expected a mapping of keys to values at the top")
-    if isinstance(raw.get("task"), str):
-        raw.task = {"name": raw.task}
-    return OmegaConf.create(_renamed(OmegaConf.to_container(raw)))
-
-
-def _parse(value: str) -> Any:
-    return OmegaConf.from_dotlist([f"v={value}"]).v
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+    models = build(Models, given.get("models") or {}, f"{where}models.")
+    own = defaults(build(Task, task, f"{where}task."), models.chat)
+    decoding = given.get(key) or {}
+    return given | {key: own | decoding} if isinstance(decoding, dict) else given
 
 
 # ------------------------------------------------------------------------------------------
@@ -323,7 +225,7 @@ def expand(sweep: Sweep) -> list[Point]:
 def _points(raw: Any, base: dict[str, Any], where: str) -> list[Point]:
     if not isinstance(raw, dict):
         raise ConfigError(f"{where.rstrip('.')}: {raw!r} is not a mapping of decoding fields")
-    given = _known(Decoding, _renamed({key: value for key, value in raw.items() if key != "name"}), where)
+    given = known(Decoding, renamed({key: value for key, value in raw.items() if key != "name"}), where)
     lists = {key: value for key, value in given.items() if _varies(key, value)}
     found = []
     for values in itertools.product(*lists.values()):

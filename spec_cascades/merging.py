@@ -11,7 +11,7 @@ from spec_cascades import runlog
 from spec_cascades.config import ConfigError, Point, Sweep, build, expand
 from spec_cascades.metrics.scoring import Check
 from spec_cascades.records import build_records
-from spec_cascades.sweep import settled
+from spec_cascades.sweep import identity, settled
 from spec_cascades.tasks.asked import Asked, ask
 from spec_cascades.tasks.examples import fingerprint
 from spec_cascades.tasks.settings import parts
@@ -31,7 +31,7 @@ class Shard(NamedTuple):
 
 
 def merge(folders: Sequence[Path], out: Path, check: Check | None = None) -> list[dict[str, Any]]:
-    """Writes to OUT/records.jsonl, and returns, the records of the whole run, one a point.
+    """Makes of OUT the run folder of the whole run, and returns its records, one a point.
 
     Scores are of all answers together, as a corpus BLEU must be; seconds are summed over the hosts, and the
     versions are the last shard's. Raises ConfigError unless the folders are every shard of one finished run.
@@ -44,16 +44,18 @@ def merge(folders: Sequence[Path], out: Path, check: Check | None = None) -> lis
     sessions = [_session(shard) for shard in shards]
     lines.append(sessions[-1] | {"cut": _all_cut([s.get("cut") for s in sessions])})
     records = build_records(asdict(whole), points, asked, lines, check)
+    runlog.store(out, identity(whole, asked), lines)
     runlog.write_records(out / runlog.RECORDS, records)
     return records
 
 
 def configuration(folder: Path) -> Sweep:
     """What the run in a folder was asked. Raises ConfigError where the folder holds no run."""
-    return _described(folder)[0]
+    return described(folder)[0]
 
 
-def _described(folder: Path) -> tuple[Sweep, str]:
+def described(folder: Path) -> tuple[Sweep, str]:
+    """What the run in a folder was asked, and the hash of its examples. Raises as `configuration`."""
     path = folder / runlog.CONFIG
     if not path.is_file():
         raise ConfigError(f"no run in {str(folder)!r}: it has no {runlog.CONFIG}")
@@ -65,7 +67,7 @@ def _described(folder: Path) -> tuple[Sweep, str]:
 
 
 def _read(folder: Path) -> Shard:
-    sweep, examples = _described(folder)
+    sweep, examples = described(folder)
     return Shard(folder, sweep, examples, runlog.read_lines(folder))
 
 

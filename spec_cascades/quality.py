@@ -31,22 +31,28 @@ def of(asked: Asked, answers: Sequence[dict[str, Any]], check: scoring.Check | N
     if not scores:
         why = scoring.NO_REFERENCE if asked.metric == "none" else scoring.NOT_RUN
         return Quality({"metric": asked.metric, "score": None, "interval": None, "why": why}, {}, None)
-    runs = {name: np.reshape(values, (-1, len(asked.examples))) for name, values in scores.items()}
-    means = {name: table.mean(axis=0) for name, table in runs.items()}
-    interval = scoring.mean_interval(means[asked.metric])
+    return of_scores(
+        asked.metric, {name: np.reshape(values, (-1, len(asked.examples))) for name, values in scores.items()}
+    )
+
+
+def of_scores(name: str, runs: dict[str, np.ndarray]) -> Quality:
+    """The quality by metric `name` of scores [repeats, examples] by name; stored means are one repeat."""
+    means = {key: table.mean(axis=0) for key, table in runs.items()}
+    interval = scoring.mean_interval(means[name])
     figures = {
-        "metric": asked.metric,
+        "metric": name,
         "score": interval.value,
         "interval": [interval.low, interval.high],
-        "scores": {name: float(values.mean()) for name, values in means.items()},
+        "scores": {key: float(values.mean()) for key, values in means.items()},
     }
-    metric = scoring.METRICS.get(asked.metric)
+    metric = scoring.METRICS.get(name)
     if metric and metric.signature:
         figures["signature"] = metric.signature()
-    if asked.metric == "pass@1":
+    if name == "pass@1":
         figures["scores"] |= _pass_at(runs["pass@1"])
-    per_example = {name: values.tolist() for name, values in means.items()}
-    return Quality(figures, per_example, means[asked.metric])
+    per_example = {key: values.tolist() for key, values in means.items()}
+    return Quality(figures, per_example, means[name])
 
 
 def _bleu(texts: list[str], references: list[str], asked: Asked) -> Quality:

@@ -1,5 +1,6 @@
 """Logged batches to records: each point's quality, rates and time, and how the target alone compares."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -40,32 +41,43 @@ def build_records(
 
     check: runs generated programs, where a task is scored by them and its user allows it.
     """
-    outcomes = {p.name: _outcome(p, asked, lines, check) for p in points}
+    score = lambda point, answers: quality.of(asked, answers, check)
+    return records_of(config, [outcome(p, lines, score) for p in points], asked, lines)
+
+
+def records_of(
+    config: dict[str, Any], finished: Sequence[Outcome], asked: Asked, lines: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """`build_records` of work that is scored already."""
+    outcomes = {o.point.name: o for o in finished}
     session = [line for line in lines if line["kind"] == "session"][-1]
     shared = {key: config[key] for key in ("models", "task", "repeats")}
     return [
         {
-            "name": p.name,
+            "name": o.point.name,
             "n_examples": len(asked.examples),
-            **_own_figures(outcomes[p.name], session["flops_per_token"]),
-            "against_target": _against(outcomes[p.name], outcomes, config["base"]),
-            "decoding": asdict(p.decoding),
-            "sampling": _sampling(p.decoding),
-            "seeds": _seeds(p.decoding, config["repeats"], asked),
+            **_own_figures(o, session["flops_per_token"]),
+            "against_target": _against(o, outcomes, config["base"]),
+            "decoding": asdict(o.point.decoding),
+            "sampling": _sampling(o.point.decoding),
+            "seeds": _seeds(o.point.decoding, config["repeats"], asked),
             **shared,
-            **_prompts(outcomes[p.name], asked, session.get("cut")),
+            **_prompts(o, asked, session.get("cut")),
             "versions": session["versions"],
         }
-        for p in points
+        for o in finished
     ]
 
 
-def _outcome(point: Point, asked: Asked, lines: list[dict[str, Any]], check: Check | None) -> Outcome:
+def outcome(
+    point: Point, lines: list[dict[str, Any]], score: Callable[[Point, list[dict[str, Any]]], Quality]
+) -> Outcome:
+    """A point's work among the lines of a log; `score` sees its answers by repeat and example."""
     mine = [line for line in lines if line.get("point") == point.name]
     batches = sorted((b for b in mine if b["kind"] == "batch"), key=lambda b: (b["repeat"], b["first"]))
     answers = [a for b in batches for a in b["answers"]]
     compiling = sum(line["compile_seconds"] for line in mine)
-    return Outcome(point, batches, compiling, quality.of(asked, answers, check))
+    return Outcome(point, batches, compiling, score(point, answers))
 
 
 def _prompts(outcome: Outcome, asked: Asked, cut: dict[str, Any] | None) -> dict[str, Any]:

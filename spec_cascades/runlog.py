@@ -105,6 +105,20 @@ def read_lines(folder: Path) -> list[dict[str, Any]]:
     return list(_parse(_whole(path.read_bytes()), path))
 
 
+def store(folder: Path, config: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    """A run folder of work that was done elsewhere, as if it had been done in it.
+
+    Raises ConfigError, touching nothing, where the folder holds another run, or other work.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _claim(folder, plain(config))
+    text = "".join(json.dumps(plain(x), ensure_ascii=False, allow_nan=False) + "\n" for x in lines)
+    path = folder / EXAMPLES
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise ConfigError(f"output: {folder} holds work of its own; give another folder")
+    write_atomically(path, text)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """The whole text or what was there before, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)

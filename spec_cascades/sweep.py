@@ -54,7 +54,20 @@ class Unit(NamedTuple):
         return (self.point.name, self.repeat, self.first)
 
 
-def run(sweep: Sweep, engine: Runner | None = None, check: Check | None = None) -> list[dict[str, Any]]:
+class Bar(NamedTuple):
+    """How progress is told: its label, and batches of other sweeps done before and left behind this one."""
+
+    label: str = "batches"
+    before: int = 0
+    behind: int = 0
+
+
+ALONE = Bar()
+
+
+def run(
+    sweep: Sweep, engine: Runner | None = None, check: Check | None = None, bar: Bar = ALONE
+) -> list[dict[str, Any]]:
     """Runs what is not yet done and returns (and writes to OUT/records.jsonl) one record a point.
 
     The engine is made from `sweep.models` unless one is given, and only when there is work left. check: runs
@@ -64,14 +77,12 @@ def run(sweep: Sweep, engine: Runner | None = None, check: Check | None = None) 
     asked = ask(sweep.task, sweep.models.chat)
     points = [Point(p.name, settled(p.decoding, asked)) for p in expand(sweep)]
     folder = Path(sweep.output)
-    identity = asdict(sweep) | {"examples_sha256": fingerprint(asked.examples)}
-    identity.pop("output")
-    with runlog.opened(folder, identity) as log:
+    with runlog.opened(folder, identity(sweep, asked)) as log:
         done = {(u["point"], u["repeat"], u["first"]) for u in log.lines if u["kind"] == "batch"}
         units = [u for u in schedule(points, sweep.repeats, len(asked.examples)) if u.key not in done]
         if units:
             role = "drafter" if sweep.models.target is None else "target"
-            _work(engine or _engine(sweep), log, units, asked, len(done), role)
+            _work(engine or _engine(sweep), log, units, asked, len(done), role, bar)
         records = build_records(asdict(sweep), points, asked, log.lines, check)
         runlog.write_records(folder / runlog.RECORDS, records)
     return records
@@ -110,7 +121,21 @@ def schedule(points: list[Point], repeats: int, n: int) -> Iterator[Unit]:
                     yield Unit(point, repeat, first)
 
 
-def _work(engine: Runner, log: runlog.Log, units: list[Unit], asked: Asked, done: int, role: str) -> None:
+def identity(sweep: Sweep, asked: Asked) -> dict[str, Any]:
+    """What a run folder belongs to: the configuration but for its place, and the hash of the examples."""
+    own = asdict(sweep) | {"examples_sha256": fingerprint(asked.examples)}
+    return {key: value for key, value in own.items() if key != "output"}
+
+
+def batches(sweep: Sweep) -> int:
+    """How many there are to run, done or not. Raises ConfigError where the examples cannot be read."""
+    n = len(ask(sweep.task, sweep.models.chat).examples)
+    return sum(1 for _ in schedule(expand(sweep), sweep.repeats, n))
+
+
+def _work(
+    engine: Runner, log: runlog.Log, units: list[Unit], asked: Asked, done: int, role: str, bar: Bar
+) -> None:
     longest = max(u.point.decoding.max_new_tokens for u in units)
     texts, cut = _fitted(engine, asked, _window(engine.model(role), asked, longest))
     session = {"versions": versions(), "flops_per_token": engine.flops_per_token()}
@@ -121,7 +146,8 @@ def _work(engine: Runner, log: runlog.Log, units: list[Unit], asked: Asked, done
             batch = engine.run(texts[: point.decoding.batch_size], point.decoding)
             log.append({"kind": "warmup", "point": point.name, "compile_seconds": batch.compile_seconds})
             advance(1)
-    with progress("batches", done + len(units), done) as advance:
+    done += bar.before
+    with progress(bar.label, done + len(units) + bar.behind, done) as advance:
         for unit in units:
             log.append(_run_unit(engine, unit, texts, asked))
             advance(1)

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from spec_cascades.checks import nearest
 from spec_cascades.config import (
     ConfigError,
     Decoding,
@@ -14,7 +15,6 @@ from spec_cascades.config import (
     Task,
     expand,
     load,
-    nearest,
     plain,
 )
 

@@ -11,7 +11,9 @@ TARGETS = "configuration keys are dotted: decoding.alpha=0.3, task.limit=20, poi
 def add_config(sub: argparse.ArgumentParser) -> None:
     """CONFIG, key=value overrides, and leave to run generated code."""
     add_code_flag(sub)
-    sub.add_argument("config", nargs="?", metavar="CONFIG", help="a YAML file (or task=NAME output=DIR)")
+    sub.add_argument(
+        "config", nargs="?", metavar="CONFIG", help="a YAML or gin file (or task=NAME output=DIR)"
+    )
     sub.add_argument("overrides", nargs="*", metavar="key=value")
 
 

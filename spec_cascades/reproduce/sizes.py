@@ -1,0 +1,94 @@
+"""How large a model is and what a call of it costs, before anything is downloaded."""
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from spec_cascades.config import Decoding, Models
+
+
+class Size(NamedTuple):
+    """parameters; held: bytes of the weights; cache: bytes of the keys and values of all rows.
+
+    flops: of one decoded token; read: bytes of weights that a decoder's call reads.
+    """
+
+    parameters: int
+    held: int
+    cache: int
+    flops: float
+    read: int
+
+    def seconds(self, tokens: int, rows: int, flops: float, bandwidth: float) -> float:
+        """A call that decodes so many tokens a row: the roofline max(FLOPs / peak, bytes / bandwidth)."""
+        return max(self.flops * tokens * rows / flops, (self.read + self.cache) / bandwidth)
+
+    def prefill(self, tokens: int, rows: int, flops: float, bandwidth: float) -> float:
+        """Reading the prompts: two FLOPs a parameter and token (an encoder's share of it as if all did)."""
+        return max(2 * self.parameters * tokens * rows / flops, self.held / bandwidth)
+
+
+def of(models: Models, role: str, prompt: int, decoding: Decoding) -> Size | None:
+    """The model in a role, with room for prompts of so many tokens and the longest answers; None if unknown.
+
+    Known are the published sizes (`PRESETS` of the families) by the name of a repository, and whatever lies
+    on this machine; nothing is fetched.
+    """
+    room = decoding.max_new_tokens + decoding.gamma + 1
+    return _size(getattr(models, role), models.dtype, decoding.batch_size, prompt, room)
+
+
+@cache
+def _size(ref: str | None, dtype: str, rows: int, prompt: int, room: int) -> Size | None:
+    if (ref or "").partition(":")[0] == "lookup":
+        return Size(0, 0, 0, 0.0, 0)
+    lm, shapes = _found(ref and ref.removeprefix("copy:"))
+    if lm is None:
+        return None
+    width = {"bfloat16": 2, "float32": 4}[dtype]
+    parameters = sum(math.prod(shape) for shape in shapes.values())
+    flops = float(lm.flops_per_token())
+    held = _cache(lm, shapes, dtype, (rows, prompt), room)
+    return Size(parameters, parameters * width, held, flops, int(flops / 2) * width)
+
+
+def preset(ref: str) -> str:
+    """'gemma-2-9b' of 'hf://google/gemma-2-9b-it@main': the name that `PRESETS` would have it under."""
+    name = ref.removeprefix("hf://").partition("@")[0].rpartition("/")[2]
+    return name.lower().removesuffix("-it").removesuffix("-pt").removesuffix("-instruct")
+
+
+def _found(ref: str | None) -> tuple[Any, dict[str, Any]]:
+    from spec_cascades.checkpoints import families, peek
+    from spec_cascades.checkpoints.tree import flatten
+    from spec_cascades.models import gemma, llama, t5
+
+    known = t5.PRESETS | gemma.PRESETS | llama.PRESETS
+    if ref is None:
+        return None, {}
+    if ref.startswith("hf://") and preset(ref) in known:
+        config = known[preset(ref)]
+    elif ref.startswith("embedded:") or Path(ref).expanduser().exists():
+        config = peek(ref).config
+    else:
+        return None, {}
+    family = families.by_config(config)
+    return family.lm(config), flatten(family.shapes_of(config))
+
+
+def _cache(lm: Any, shapes: dict[str, Any], dtype: str, prompts: tuple[int, int], room: int) -> int:
+    """Bytes of the cache that `prefill` makes of prompts [rows, tokens], traced with shapes alone."""
+    import jax
+    import jax.numpy as jnp
+
+    from spec_cascades.checkpoints.tree import unflatten
+
+    rows, prompt = prompts
+    params = unflatten({path: jax.ShapeDtypeStruct(shape, dtype) for path, shape in shapes.items()})
+    tokens = jax.ShapeDtypeStruct((rows, prompt), jnp.int32)
+    lengths = jax.ShapeDtypeStruct((rows,), jnp.int32)
+    read = 0 if getattr(lm, "encodes", False) else prompt
+    fill = lambda p, t, n: lm.prefill(lm.serving(p), t, n, read + room)[1]
+    made = jax.eval_shape(fill, params, tokens, lengths)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(made))
