@@ -205,8 +205,9 @@ def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str
 
 def _as_task(config: T, given: dict[str, Any]) -> T:
     """The configuration with a named task's answer length and stop strings where its decoding gives none."""
-    key = {Evaluate: "decoding", Sweep: "base"}.get(type(config))
-    if key is None or config.task.name is None:
+    names = {f.name for f in fields(config)}
+    key = "base" if "base" in names else "decoding"
+    if "task" not in names or config.task.name is None:
         return config
     from spec_cascades.tasks.registry import defaults
 
