@@ -1,14 +1,23 @@
 """The command line: arguments to configurations, errors to one line and an exit code. Nobody imports it.
 
-Exit codes: 0 done, 2 bad input (one line on stderr), 130 interrupted.
+Exit codes: 0 done, 1 an audit found a violation, 2 bad input (one line on stderr), 130 interrupted.
 """
 
 import argparse
 import sys
 
-from spec_cascades.commands import checkpoints, generate, reproduce, rules, runs, tasks, training
+from spec_cascades.commands import (
+    checking,
+    checkpoints,
+    generate,
+    reproduce,
+    rules,
+    runs,
+    tasks,
+    training,
+)
 
-COMMANDS = (generate, runs, reproduce, training, checkpoints, tasks, rules)
+COMMANDS = (generate, runs, reproduce, checking, training, checkpoints, tasks, rules)
 """In the order of --help."""
 
 
@@ -24,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.command is None:
         parser.error("a command is needed; --help lists them")
     try:
-        args.command(args)
+        return args.command(args) or 0
     except KeyboardInterrupt:
         print("spec-cascades: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
@@ -33,7 +42,6 @@ def main(argv: list[str] | None = None) -> int:
             raise
         print(f"spec-cascades: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

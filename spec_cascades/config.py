@@ -4,7 +4,7 @@ import itertools
 import math
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from spec_cascades import reading
 from spec_cascades.checks import ConfigError, choose, require
@@ -192,8 +192,11 @@ def filled(cls: type[T], given: dict[str, Any], where: str = "") -> T:
 
 
 def _with_task(cls: type, given: dict[str, Any], where: str) -> dict[str, Any]:
-    key, task = {Evaluate: "decoding", Sweep: "base"}.get(cls), given.get("task")
-    if key is None or not isinstance(task, dict) or task.get("name") is None:
+    hints, task = get_type_hints(cls), given.get("task")
+    key = "base" if "base" in hints else "decoding"
+    # A configuration that holds no whole task (an experiment's columns do) is left as it is.
+    whole = hints.get("task") is Task and hints.get(key) is Decoding
+    if not whole or not isinstance(task, dict) or task.get("name") is None:
         return given
     from spec_cascades.tasks.registry import defaults
 

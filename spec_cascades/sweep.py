@@ -137,7 +137,7 @@ def _work(
     engine: Runner, log: runlog.Log, units: list[Unit], asked: Asked, done: int, role: str, bar: Bar
 ) -> None:
     longest = max(u.point.decoding.max_new_tokens for u in units)
-    texts, cut = _fitted(engine, asked, _window(engine.model(role), asked, longest))
+    texts, cut = fitted(engine, asked, longest, role)
     session = {"versions": versions(), "flops_per_token": engine.flops_per_token()}
     log.append({"kind": "session", **session, "cut": cut and cut._asdict()})
     warm = list({u.point.name: u.point for u in units}.values())
@@ -153,8 +153,9 @@ def _work(
             advance(1)
 
 
-def _fitted(engine: Runner, asked: Asked, window: int | None) -> tuple[list[str], Cut | None]:
-    """The prompts as they are asked, cut to the task's limit and the window, whichever is less."""
+def fitted(engine: Runner, asked: Asked, answer: int, role: str) -> tuple[list[str], Cut | None]:
+    """The prompts, cut to the task's limit or what an answer leaves of the window, whichever is less."""
+    window = _window(engine.model(role), asked, answer)
     limits = [limit for limit in (asked.limit, window) if limit is not None]
     if not limits:
         return [p.text for p in asked.prompts], None
