@@ -16,8 +16,9 @@ def add(commands: Any) -> None:
         sub = commands.add_parser(name, help=text, description=f"{text}; {shared.TARGETS}")
         shared.add_config(sub)
         sub.set_defaults(command=command)
-    sub = commands.add_parser("report", help="records to a table, markdown, CSV and a plot")
-    sub.add_argument("records", metavar="RUN_DIR_OR_RECORDS", type=Path)
+    text = "records to a page, tables (markdown, CSV, LaTeX) and plots"
+    sub = commands.add_parser("report", help=text, description=f"{text}; several runs: several tasks")
+    sub.add_argument("records", metavar="RUN_DIR_OR_RECORDS", type=Path, nargs="+")
     sub.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: beside the records)")
     sub.set_defaults(command=_report)
     sub = commands.add_parser("merge", help="the shards of a run (task.shard=i/n) to its records")
@@ -52,10 +53,22 @@ def _merge(args: argparse.Namespace) -> None:
 
 
 def _report(args: argparse.Namespace) -> None:
-    from spec_cascades import report, runlog
+    from spec_cascades import report
+    from spec_cascades.checks import ConfigError
+    from spec_cascades.report import runs
 
-    records = runlog.read_records(args.records)
+    first = args.records[0]
+    if args.out is None and len(args.records) > 1:
+        raise ConfigError("--out: missing; several runs have no folder in common: say where to write")
+    records = runs.read(args.records)
     report.show(records)
-    folder = args.out or (args.records if args.records.is_dir() else args.records.parent)
-    for path in report.write(records, folder):
+    folder = args.out or (first if first.is_dir() else first.parent)
+    for path in report.publish(records, folder, _command(args)):
         print(path)
+
+
+def _command(args: argparse.Namespace) -> str:
+    import shlex
+
+    out = ["--out", str(args.out)] if args.out else []
+    return shlex.join(["spec-cascades", "report", *map(str, args.records), *out])

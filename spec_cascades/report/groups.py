@@ -1,4 +1,4 @@
-"""Records that may be compared with one another: same temperature, same batch size."""
+"""Records that may be compared: same temperature, same batch size; and what is read from them."""
 
 from typing import Any
 
@@ -7,6 +7,17 @@ from spec_cascades.metrics.names import TITLES
 Record = dict[str, Any]
 FILTERS = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 """The sampling filters and the value that leaves each out."""
+METHODS = {
+    "bild": "BiLD",
+    "token": "token cascade, {rule}",
+    "oracle": "oracle, {rule}",
+    "sequence": "sequence cascade",
+    "hybrid": "sequence cascade, verified",
+    "target": "target alone",
+    "drafter": "drafter alone",
+}
+"""What each method is called; a speculative one has its rule's name."""
+TRUNCATED = "target alone, truncated"
 
 
 def split(records: list[Record]) -> dict[str, list[Record]]:
@@ -28,6 +39,21 @@ def filtered(record: Record) -> bool:
     """Whether a sampling filter is in force."""
     d = record["decoding"]
     return d["temperature"] > 0 and any(d[key] != off for key, off in FILTERS.items())
+
+
+def rule(record: Record) -> str:
+    """What is to be chosen, without alpha and gamma: "v3", "token cascade, chow", "lossless, filtered"."""
+    d = record["decoding"]
+    if d["method"] == "target" and filtered(record):
+        return TRUNCATED
+    text = METHODS.get(d["method"], "{rule}").format(rule=d["rule"])
+    return text + (", filtered" if filtered(record) and d["method"] != "drafter" else "")
+
+
+def filters(record: Record) -> str:
+    """'min_p=0.5, top_p=0.9': the sampling filters in force."""
+    d: dict[str, Any] = record["decoding"]
+    return ", ".join(f"{key}={d[key]:g}" for key, off in FILTERS.items() if d[key] != off)
 
 
 def target_alone(group: list[Record]) -> Record | None:
@@ -67,3 +93,15 @@ def speed_up(record: Record) -> float | None:
     """How many times as fast as the target alone, from paired medians."""
     relative = against(record, "relative_seconds")
     return None if relative is None else 1 / relative
+
+
+def time(record: Record) -> float:
+    """Seconds an answer took: relative to the target alone where it ran, else the median."""
+    relative = against(record, "relative_seconds")
+    return record["latency"]["p50"] if relative is None else relative
+
+
+def speed_bounds(record: Record) -> tuple[float, float] | None:
+    """The 95 % interval of `speed_up`, None where the record has none."""
+    bounds = (record["against_target"] or {}).get("relative_interval")
+    return None if bounds is None else (1 / bounds[1], 1 / bounds[0])

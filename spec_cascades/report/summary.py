@@ -1,29 +1,48 @@
-"""What a sweep shows, in two plain lines computed from its records."""
+"""What a sweep shows, in plain lines computed from its records."""
 
-from typing import Any
-
-from spec_cascades.report import groups
+from spec_cascades.report import control, groups
 from spec_cascades.report.groups import Record
-
-TOKEN_RULES = ("v1", "v2", "v3", "topk", "typical")
+from spec_cascades.report.picks import LOSSES, MARGIN, fastest, keeps_quality, runs
 
 
 def lines(records: list[Record]) -> list[str]:
     """The least time at the target's quality, group by group; and what truncating the target alone gives."""
     by_group = groups.split(records)
     speed = "; ".join(_speed(title, group) for title, group in by_group.items())
-    controls = [line for title, group in by_group.items() if (line := _control(title, group))]
-    return [f"Speed: {speed}.", f"Truncation: {'; '.join(controls) or 'no control in these records'}."]
+    cuts = [line for title, group in by_group.items() if (line := _control(title, group, records))]
+    return [f"Speed: {speed}.", f"Truncation: {'; '.join(cuts) or 'no control in these records'}."]
 
 
-MARGIN = 1.0
-"""Points below the target alone that count as its quality; with few examples the interval forgives more."""
+def all_lines(records: list[Record]) -> list[str]:
+    """`lines`, what quality is lost for what speed, and the truncation control."""
+    return [*lines(records), *trades(records), *controls(records)]
 
 
-def keeps_quality(record: Record) -> bool:
-    """Whether the score is at most MARGIN below the target alone's and the paired interval reaches zero."""
-    interval = groups.difference(record, "_interval")
-    return interval is not None and interval[1] >= 0 and groups.difference(record) >= -MARGIN
+def trades(records: list[Record]) -> list[str]:
+    """What quality is lost for what speed: the fastest point at each loss that may be allowed, and of all."""
+    told = [(t, _trade(group)) for t, group in groups.split(records).items()]
+    return [f"Quality for speed: {title}: {text}." for title, text in told if text]
+
+
+def _trade(group: list[Record]) -> str:
+    target = groups.target_alone(group)
+    if target is None or _score(target) is None:
+        return ""
+    others = [r for r in group if r["decoding"]["method"] != "target"]
+    able = [[r for r in others if groups.difference(r) >= -loss] for loss in (0.0, MARGIN, *LOSSES, 100.0)]
+    found = {r["name"]: r for points in able if (r := fastest(points)) and groups.speed_up(r) > 1}
+    metric = groups.metric(group)
+    told = [
+        f"{groups.speed_up(r):.2f} times as fast at {groups.difference(r):+.1f} {metric} ({name})"
+        for name, r in found.items()
+    ]
+    return ", ".join(told) or "nothing is faster than the target alone"
+
+
+def controls(records: list[Record]) -> list[str]:
+    """Where a token rule gains: what each cut gives the target alone and lossless speculation, if it ran."""
+    found = [(t, control.claim(group, records)) for t, group in groups.split(records).items()]
+    return [f"Controls: {title}: {_all(asked)}." for title, asked in found if asked and asked.gain > 0]
 
 
 def _speed(title: str, group: list[Record]) -> str:
@@ -46,7 +65,7 @@ def _speed(title: str, group: list[Record]) -> str:
         f"{groups.speed_up(best):.2f} times as fast as the target alone "
         f"({metric} {_shown(best)} against {_shown(target)}, difference {low:+.1f} to {high:+.1f})"
     )
-    lossless = [r for r in group if _runs(r, ("lossless",))]
+    lossless = [r for r in group if runs(r, ("lossless",))]
     if lossless and best not in lossless:
         text += f", lossless {max(groups.speed_up(r) for r in lossless):.2f} times"
     return text
@@ -60,41 +79,36 @@ def _unscored(title: str, target: Record, others: list[Record]) -> str:
     return f"{title}: {best['name']} is {groups.speed_up(best):.2f} times as fast as the target alone; {why}"
 
 
-def _control(title: str, group: list[Record]) -> str | None:
-    target = groups.target_alone(group)
-    controls = [r for r in group if r["decoding"]["method"] == "target" and groups.filtered(r)]
-    token = [r for r in group if _runs(r, TOKEN_RULES) and not groups.filtered(r)]
-    if not (target and controls and token) or _score(target) is None:
+def _control(title: str, group: list[Record], records: list[Record]) -> str | None:
+    """What the target alone scores when it is cut by a filter, beside the best token rule."""
+    asked = control.claim(group, records)
+    cut = asked and _cut_target(asked)
+    if not cut:
         return None
-    best = max(token, key=_score)
-    control = _matching(best, controls)
     metric = groups.metric(group)
     text = (
-        f"{title}: the target alone, cut by {_filters(control)}, scores {_shown(control)} {metric}, "
-        f"the best token rule, {best['name']}, {_shown(best)} and the target uncut {_shown(target)}"
+        f"{title}: the target alone, cut by {groups.filters(cut)}, scores {_shown(cut)} {metric}, "
+        f"the best token rule, {asked.best['name']}, {_shown(asked.best)} and the target uncut "
+        f"{_shown(asked.target)}"
     )
-    gain, by_cut = _score(best) - _score(target), _score(control) - _score(target)
-    if gain <= 0:
+    if asked.gain <= 0:
         return text + ", so the token rule gains nothing here"
-    share = f"{100 * by_cut / gain:.0f} %" if 0 < by_cut < gain else ("all" if by_cut > 0 else "none")
-    return text + f": truncation by itself gives {share} of the token rule's gain"
+    share = control.share(asked, cut)
+    return f"{text}: truncation by itself gives {share} of the token rule's gain"
 
 
-def _matching(record: Record, controls: list[Record]) -> Record:
-    """The control at V3's own threshold (min_p = 1 - alpha) if it ran, else the best one."""
-    d = record["decoding"]
-    threshold = 1 - float(d["alpha"])
-    exact = [c for c in controls if d["rule"] == "v3" and abs(c["decoding"]["min_p"] - threshold) < 1e-6]
-    return exact[0] if exact else max(controls, key=_score)
+def _cut_target(asked: control.Claim) -> Record | None:
+    """The target alone under the filter at the rule's own threshold, else under the best one."""
+    cuts = [c.record for c in asked.controls if c.side == control.SIDES[0] and c.cut != "greedy" and c.record]
+    return control.matching(asked.best, cuts)
 
 
-def _runs(record: Record, rules: tuple[str, ...]) -> bool:
-    return record["decoding"]["method"] == "speculative" and record["decoding"]["rule"] in rules
-
-
-def _filters(record: Record) -> str:
-    d: dict[str, Any] = record["decoding"]
-    return ", ".join(f"{key}={d[key]:g}" for key, off in groups.FILTERS.items() if d[key] != off)
+def _all(asked: control.Claim) -> str:
+    ran = [c for c in asked.controls if c.record is not None]
+    told = [f"{c.side}, {c.cut}, {_shown(c.record)}" for c in ran]
+    text = f"{asked.best['name']} {_shown(asked.best)} against the target uncut {_shown(asked.target)}"
+    text += "".join(f"; {line}" for line in told)
+    return text + (f"; not run: {', '.join(asked.missing)}" if asked.missing else "")
 
 
 def _score(record: Record) -> float | None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from spec_cascades.report import groups
 from spec_cascades.report.groups import Record
+from spec_cascades.report.sheets import plain_markdown
 
 
 class Column(NamedTuple):
@@ -40,6 +41,30 @@ COLUMNS = (
     Column("speed-up", lambda r: _number(groups.speed_up(r))),
     Column("tokens", lambda r: _number(r["answer_tokens"], "{:.1f}")),
 )
+
+
+def _seconds(key: str, part: str) -> Callable[[Record], str]:
+    """Milliseconds of one of a record's times, which older records lack."""
+    return lambda r: _number(_milli((r.get(key) or {}).get(part)), "{:.1f}")
+
+
+def _milli(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
+
+
+FURTHER = (
+    Column("p90", _seconds("latency", "p90")),
+    Column("GFLOP / answer", lambda r: _number(r.get("gflops_per_answer"), "{:.2f}")),
+)
+"""What only the page has room for."""
+NEWER = (
+    Column("p99", _seconds("latency", "p99")),
+    Column("ms to first token (p50)", _seconds("time_to_first_token", "p50")),
+    Column("p99 to first", _seconds("time_to_first_token", "p99")),
+    Column("ms / output token (p50)", _seconds("time_per_output_token", "p50")),
+    Column("GB / answer", lambda r: _number(r.get("gbytes_per_answer"), "{:.2f}")),
+)
+"""What older records lack: columns of a group in which at least one record has them."""
 BRIEF = tuple(c for c in COLUMNS if c.heading not in ("chrF", "target calls", "drafter calls"))
 """What fits a terminal."""
 LEGEND = (
@@ -49,7 +74,12 @@ LEGEND = (
 )
 
 
-def _columns(columns: tuple[Column, ...], records: list[Record]) -> list[Column]:
+def filled(columns: tuple[Column, ...], records: list[Record]) -> tuple[Column, ...]:
+    """The columns that at least one record fills."""
+    return tuple(c for c in columns if any(c.cell(r) != "-" for r in records))
+
+
+def fitting(columns: tuple[Column, ...], records: list[Record]) -> list[Column]:
     """The columns with the records' own metric; chrF goes with BLEU."""
     name = groups.metric(records)
     if name == "BLEU":
@@ -69,7 +99,7 @@ def show(records: list[Record]) -> None:
         console.width = 160  # a file or a pipe has no width, and a wrapped table cannot be read
     for title, group in groups.split(records).items():
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-        columns = _columns(BRIEF, group)
+        columns = fitting(BRIEF, group)
         for column in columns:
             first = column is columns[0]
             table.add_column(column.heading, justify="left" if first else "right", no_wrap=first)
@@ -82,13 +112,21 @@ def markdown(records: list[Record]) -> str:
     """One markdown table a group, and what the columns mean."""
     parts = []
     for title, group in groups.split(records).items():
-        columns = _columns(COLUMNS, group)
+        columns = fitting(COLUMNS + filled(NEWER, group), group)
         rule = ["---", *["---:"] * (len(columns) - 1)]
-        rows = [[c.heading for c in columns], rule, *([c.cell(r) for c in columns] for r in group)]
+        rows = [
+            [c.heading for c in columns],
+            rule,
+            *([plain_markdown(c.cell(r)) for c in columns] for r in group),
+        ]
         body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
         parts.append(f"### {title} ({group[0]['n_examples']} examples)\n\n{body}\n")
-    legend = LEGEND if groups.metric(records) == "BLEU" else LEGEND.replace("BLEU", groups.metric(records))
-    return "\n".join([*parts, legend, ""])
+    return "\n".join([*parts, legend(records), ""])
+
+
+def legend(records: list[Record]) -> str:
+    """What the columns mean, with the records' own metric."""
+    return LEGEND.replace("BLEU", groups.metric(records))
 
 
 def csv_text(records: list[Record]) -> str:
