@@ -14,10 +14,11 @@ from spec_cascades.commands import (
     rules,
     runs,
     tasks,
+    trace,
     training,
 )
 
-COMMANDS = (generate, runs, reproduce, checking, training, checkpoints, tasks, rules)
+COMMANDS = (generate, trace, runs, reproduce, checking, training, checkpoints, tasks, rules)
 """In the order of --help."""
 
 

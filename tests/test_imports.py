@@ -110,10 +110,10 @@ def test_nobody_imports_the_command_line():
 
 
 LIGHT = (
-    *"config cli commands tokenizers metrics report tasks sweep evaluate merging records splitting".split(),
-    *"tradeoffs reading gin_files reproduce".split(),
-    *"replay.settings replay.store replay.measured replay.table".split(),
-    *"audit.settings audit.cells audit.chi_square audit.table".split(),
+    *"config cli commands tokenizers metrics report tasks sweep evaluate merging records".split(),
+    *"splitting tradeoffs reading gin_files reproduce replay.settings replay.store".split(),
+    *"replay.measured replay.table audit.settings audit.cells audit.chi_square audit.table".split(),
+    *"trace.tokens trace.showing trace.terminal trace.page".split(),
 )
 
 
