@@ -108,7 +108,7 @@ def test_nobody_imports_the_command_line():
             assert "commands" not in roots(own(module)), module
 
 
-LIGHT = "config cli commands tokenizers metrics report tasks sweep evaluate merging records".split()
+LIGHT = "config cli commands tokenizers metrics report tasks sweep evaluate merging records simulate".split()
 
 
 @pytest.mark.parametrize("part", LIGHT)
