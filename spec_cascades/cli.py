@@ -13,12 +13,13 @@ from spec_cascades.commands import (
     reproduce,
     rules,
     runs,
+    simulate,
     tasks,
     trace,
     training,
 )
 
-COMMANDS = (generate, trace, runs, reproduce, checking, training, checkpoints, tasks, rules)
+COMMANDS = (generate, trace, runs, reproduce, simulate, checking, training, checkpoints, tasks, rules)
 """In the order of --help."""
 
 
