@@ -13,9 +13,12 @@ import yaml
 from fakes import FakeEngine
 
 from spec_cascades import config, merging, runlog, sweep
+from spec_cascades.audit.settings import Audit
 from spec_cascades.config import ConfigError, Decoding, Models, Point, expand
 from spec_cascades.distill.settings import Distill
+from spec_cascades.replay.settings import Replay
 from spec_cascades.reproduce import Chip, Experiment, columns, dry, running, sizes, times
+from spec_cascades.simulate.settings import Simulate
 from spec_cascades.tradeoffs import families
 from spec_cascades.train.settings import Train
 
@@ -49,10 +52,15 @@ def experiment(tmp_path, **changes):
 
 
 def schema_of(path):
-    schemas = {"paper": Experiment, "embedded": Experiment, "distill": Distill, "train": Train}
-    if path.name == "smollm2.yaml" and path.parent == CONFIGS:
-        return config.Generate
-    return schemas.get(path.parent.name, config.Sweep)
+    folders = {"paper": Experiment, "embedded": Experiment, "distill": Distill, "train": Train}
+    own = {
+        CONFIGS / "smollm2.yaml": config.Generate,
+        CONFIGS / "checks" / "audit.yaml": Audit,
+        CONFIGS / "checks" / "replay.yaml": Replay,
+        CONFIGS / "simulate" / "embedded.yaml": Simulate,
+        CONFIGS / "simulate" / "fleet.yaml": Simulate,
+    }
+    return own.get(path) or folders.get(path.parent.name, config.Sweep)
 
 
 FILES = sorted(p for p in CONFIGS.rglob("*") if p.suffix in (".yaml", ".gin"))
