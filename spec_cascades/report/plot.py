@@ -184,10 +184,14 @@ def _line(axis: Any, name: str, line: list[Record], x: list[float]) -> list[labe
     bars = [[max(0, b - low) for b, (low, _) in zip(y, bounds, strict=True)]]
     bars.append([max(0, high - b) for b, (_, high) in zip(y, bounds, strict=True)])
     look = _style(name, line[0])
+    kinds = {tuple(key for key, off in groups.FILTERS.items() if r["decoding"][key] != off) for r in line}
+    if groups.filtered(line[0]) and len(kinds) > 1:
+        look["linestyle"] = "none"  # min-p and top-p are no two ends of one thing
     axis.errorbar(
         x, y, yerr=bars, label=name, linewidth=1.6, elinewidth=0.7, ecolor=look["color"] + "60", **look
     )
     ends = {0, len(line) - 1} if len(line) > 1 else set()
+    ends = set(range(len(line))) if len(kinds) > 1 else ends
     return [labels.Label(_moving(line[i]), x[i], y[i], look["color"]) for i in sorted(ends)]
 
 
