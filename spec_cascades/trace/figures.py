@@ -76,23 +76,26 @@ def _figures(
 ) -> Figures:
     noise = Noise(*noise_table(seed[None], len(ids))[:, 0])
     alphas = jnp.full((len(ids), 1), alpha)
-    numbers = _numbers(pair, rule, alphas, ids)
+    numbers = _numbers(pair, rule, masked, alphas, ids)
     again = (_masked if masked else _verified)(pair, noise, judged, rule, alphas)
     return Figures(
         numbers,
         noise.accept,
         noise.accept * numbers.q < numbers.p,
         *again,
-        _numbers(pair, rule, alphas, again[0]),
+        _numbers(pair, rule, masked, alphas, again[0]),
         _best(pair.q_raw),
         _best(pair.p_raw),
     )
 
 
-def _numbers(pair: Pair, rule: Rule, alphas: Float[Array, "t 1"], ids: Int[Array, " t"]) -> Numbers:
+def _numbers(
+    pair: Pair, rule: Rule, masked: bool, alphas: Float[Array, "t 1"], ids: Int[Array, " t"]
+) -> Numbers:
     at = lambda x: jnp.take_along_axis(x, ids[:, None], axis=1)[:, 0]
     distance = lambda x, y: total_variation(x, y)[:, 0]
     pi = rule.pi(pair, alphas)
+    r = _mask(rule, pair, alphas) if isinstance(rule, Deferral) else None
     return Numbers(
         q=at(pair.q),
         p=at(pair.p),
@@ -101,8 +104,8 @@ def _numbers(pair: Pair, rule: Rule, alphas: Float[Array, "t 1"], ids: Int[Array
         p_raw=at(pair.p_raw),
         tv_raw=distance(pair.p_raw, pair.q_raw),
         pi=at(pi),
-        rejects=distance(pair.q, pi),
-        r=at(_mask(rule, pair, alphas)) if isinstance(rule, Deferral) else None,
+        rejects=jnp.sum(jnp.where(r, pair.q, 0.0), axis=1) if masked else distance(pair.q, pi),
+        r=None if r is None else at(r),
     )
 
 

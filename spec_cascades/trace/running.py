@@ -60,6 +60,8 @@ def trace(engine: Engine, text: str, decoding: Decoding) -> Trace:
     alone = {"speculative": BONUS, "bild": BONUS, "drafter": DRAFTER}.get(decoding.method, TARGET)
     written = [a for block in blocks for a in who.authors(block, alone, TARGET if law.masked else RESIDUAL)]
     judged = [place < block.judged for block in blocks for place in range(block.count)]
+    # A mask decides without a number, and so does the score of a sequence cascade's whole answer.
+    verified = not law.masked and (not whole or batch.info["deferred"][0])
     (pair,) = along(engine, [text], [answer.tokens], decoding)
     found = figures(pair, answer.tokens, judged, law, decoding.seed)
     authors = [KEPT if a == DRAFT and not h else a for a, h in zip(written, found.holds, strict=True)]
@@ -67,7 +69,7 @@ def trace(engine: Engine, text: str, decoding: Decoding) -> Trace:
         name=label(decoding, asdict(decoding)),
         text=answer.text,
         finish_reason=answer.finish_reason,
-        tokens=_tokens(engine.tokenizer, answer.tokens, blocks, authors, judged, found),
+        tokens=_tokens(engine.tokenizer, answer.tokens, blocks, authors, judged, verified, found),
         blocks=len(blocks),
         target_calls=answer.target_calls,
         drafter_calls=answer.drafter_calls,
@@ -104,6 +106,7 @@ def _tokens(
     blocks: list[Block],
     authors: list[str],
     judged: list[bool],
+    verified: bool,
     found: Figures,
 ) -> list[Token]:
     texts = who.texts(tokenizer, ids)
@@ -120,7 +123,7 @@ def _tokens(
             position=i,
             block=numbers[i],
             numbers=_at(found.numbers, i),
-            uniform=float(found.uniform[i]) if judged[i] else None,
+            uniform=float(found.uniform[i]) if judged[i] and verified else None,
             rejected=Rejected(name(found.draft[i]), _at(found.drafted, i)) if replaced else None,
             drafter_best=best(found.drafter_best, i),
             target_best=best(found.target_best, i),

@@ -34,8 +34,9 @@ class Numbers(NamedTuple):
     """What is held of one token at its position (or, as arrays, of each).
 
     q, p: as sampled; tv: D_TV(p, q), as sampled; q_raw, p_raw, tv_raw: at temperature 1, unfiltered; pi: the
-    law's at the token; rejects: P(a draft at this position is rejected) = D_TV(q, pi); r: whether the rule
-    defers the token, None for a law without a mask.
+    law's at the token; rejects: P(a draft at this position is rejected), D_TV(q, pi) in verification and q's
+    share of what the mask defers in a cascade of one token a step; r: whether the rule defers the token, None
+    for a law without a mask.
     """
 
     q: Any
@@ -67,9 +68,9 @@ class Token(NamedTuple):
     """One token of an answer.
 
     text: what it adds to the text, "" for an end symbol or part of a character; piece: its name in the
-    vocabulary; author: one of this module's names; position, block: from 0; uniform: the u that the draft
-    here was held against (it stands where u q < pi), None where none was judged; rejected: the draft whose
-    place the token has; drafter_best, target_best: both models' likeliest.
+    vocabulary; author: one of this module's names; position, block: from 0; uniform: the u of the
+    draft that verification held against pi here (it stands where u q < pi), None where it did not; rejected:
+    the draft whose place the token has; drafter_best, target_best: both models' likeliest.
     """
 
     text: str

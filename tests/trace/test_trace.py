@@ -71,11 +71,12 @@ def test_cascades_of_one_token_a_step(engine, name):
     assert trace.blocks == len(answer.tokens)
     assert trace.target_calls == answer.target_calls
     assert trace.disagreements == 0
-    for token in trace.tokens:
-        if token.author in (DRAFT, KEPT) and own == TARGET:
-            assert token.numbers.r is False
-        elif own == TARGET:
-            assert token.rejected.numbers.r is True
+    for token in trace.tokens if own == TARGET else ():
+        stands = token.author in (DRAFT, KEPT)
+        assert (token.numbers if stands else token.rejected.numbers).r is not stands
+        assert token.uniform is None
+        if name == "token":  # chow's mask is one bit a position: all drafts there stand, or none
+            assert token.numbers.rejects == pytest.approx(float(not stands), abs=1e-5)
 
 
 @pytest.mark.parametrize("method", ["target", "drafter"])
@@ -114,6 +115,7 @@ def test_sequence_cascades(engine, method):
     kept = running.trace(engine, TEXT, replace(SAMPLED, method=method, alpha=float("inf")))
     assert drafts(kept) == len(kept.tokens)
     assert (kept.blocks, kept.target_calls, kept.disagreements) == (1, 0, 0)
+    assert {token.uniform for token in kept.tokens} == {None}
     assert kept.count(KEPT) > 0, "the drafter's sample holds nothing that the target would have rejected"
     deferred = running.trace(engine, TEXT, replace(SAMPLED, method=method, alpha=-1.0))
     assert deferred.disagreements == 0
