@@ -6,9 +6,9 @@ Exit codes: 0 done, 2 bad input (one line on stderr), 130 interrupted.
 import argparse
 import sys
 
-from spec_cascades.commands import checkpoints, generate, rules, runs, tasks, training
+from spec_cascades.commands import checkpoints, generate, rules, runs, tasks, training, tune
 
-COMMANDS = (generate, runs, training, checkpoints, tasks, rules)
+COMMANDS = (generate, runs, tune, training, checkpoints, tasks, rules)
 """In the order of --help."""
 
 

@@ -205,12 +205,13 @@ def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str
 
 def _as_task(config: T, given: dict[str, Any]) -> T:
     """The configuration with a named task's answer length and stop strings where its decoding gives none."""
-    key = {Evaluate: "decoding", Sweep: "base"}.get(type(config))
-    if key is None or config.task.name is None:
+    task = getattr(config, "task", None)
+    key = next((key for key in ("decoding", "base") if hasattr(config, key)), None)
+    if key is None or not isinstance(task, Task) or task.name is None:
         return config
     from spec_cascades.tasks.registry import defaults
 
-    own = defaults(config.task, config.models.chat)
+    own = defaults(task, config.models.chat)
     missing = {name: value for name, value in own.items() if name not in (given.get(key) or {})}
     return replace(config, **{key: replace(getattr(config, key), **missing)})
 
