@@ -72,10 +72,10 @@ def one(sampled, j):
 
 def test_the_error_of_a_bleu_is_that_of_its_bootstrap():
     rng = np.random.default_rng(0)
-    right = rng.binomial([10, 9, 8, 7], [0.7, 0.5, 0.35, 0.25], (400, 4))
-    rows = np.concatenate(
-        [right, np.tile([10, 9, 8, 7, 10], (400, 1)), rng.integers(8, 14, (400, 1))], axis=1
-    )
+    length = rng.integers(5, 15, (400, 1))  # of an answer; its reference is longer
+    totals = length - np.arange(4)
+    right = rng.binomial(totals, [0.7, 0.5, 0.35, 0.25])
+    rows = np.concatenate([right, totals, length, length + rng.integers(0, 4, (400, 1))], axis=1)
     other = rows.copy()
     other[:, :4] = rng.binomial(rows[:, :4], 0.9)
     for less in (None, other):
