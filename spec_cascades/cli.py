@@ -17,9 +17,10 @@ from spec_cascades.commands import (
     tasks,
     trace,
     training,
+    tune,
 )
 
-COMMANDS = (generate, trace, runs, reproduce, simulate, checking, training, checkpoints, tasks, rules)
+COMMANDS = (generate, trace, runs, reproduce, tune, simulate, checking, training, checkpoints, tasks, rules)
 """In the order of --help."""
 
 

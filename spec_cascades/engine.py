@@ -39,12 +39,14 @@ class Answer(NamedTuple):
 class Batch(NamedTuple):
     """Answers of one call; seconds: wall clock with the device synchronised, compilation apart.
 
-    info: what a sequence cascade says of its stages, by name; None for other methods.
+    bytes_per_call: what a call of each model reads for the whole batch, weights and cache; info: what a
+    sequence cascade says of its stages, by name; None for other methods.
     """
 
     answers: list[Answer]
     seconds: float
     compile_seconds: float
+    bytes_per_call: dict[str, float]
     info: dict[str, Any] | None = None
 
 
@@ -75,7 +77,7 @@ class Engine:
         self._refs = {"target": target, "drafter": drafter}
         self._dtype, self._chat = dtype, chat
         self._loaded: dict[str, Loaded] = {}
-        self._warm: set[tuple[Any, ...]] = set()
+        self._warm: dict[tuple[Any, ...], dict[str, float]] = {}
 
     def model(self, role: str) -> Loaded:
         """The model in the role "target" or "drafter", its parameters as decoding wants them."""
@@ -141,11 +143,25 @@ class Engine:
         call = call._replace(max_new=max(call.max_new, buffer or 0))
         if isinstance(call.method, sequence.Sequence):
             return self._in_sequence(call, each, watch)
-        compile_seconds = self._compile(call, lambda one: _timed(one, None, None))
+        compile_seconds, read = self._compile(call, lambda one: _timed(one, None, None))
         stop = (lambda before, out: self._ends(each, before, out)) if any(d.stop for d in each) else None
         answers = lambda out: [self._answer(out, i, d, call.request) for i, d in enumerate(each)]
         out, seconds = _timed(call, watch and (lambda out: watch(answers(out))), stop)
-        return Batch(answers(out), seconds, compile_seconds)
+        return Batch(answers(out), seconds, compile_seconds, read)
+
+    def first_block(self, texts: list[str], decoding: Decoding | Sequence[Decoding]) -> float:
+        """Seconds until each row has its first block, prefill included; what compiles is compiled apart.
+
+        In a run of its own, since an answer that is decoded in two calls takes up to a tenth longer
+        (`docs/log.md`). Raises ValueError as `run` does, and for a sequence cascade, whose `info` tells.
+        """
+        call = self.call(texts, methods.each(decoding, len(texts)))
+        if isinstance(call.method, sequence.Sequence):
+            raise ValueError("a sequence cascade has no first block: see the info of its batch")
+        self._compile(call, lambda one: _timed(one, None, None))
+        began = time.perf_counter()
+        jax.block_until_ready(loop.run(call.method, call.params, loop.start(*call), call.request, 1))
+        return time.perf_counter() - began
 
     def call(self, texts: list[str], decoding: Decoding | Sequence[Decoding]) -> Call:
         """One batch as `decode.loop.start` is called with it, for programs that drive the loop themselves."""
@@ -211,27 +227,29 @@ class Engine:
         width = next(iter(method.models.values())).vocab
         return asking.request_of(each, own, self.tokenizer, width, windows)
 
-    def _compile(self, call: Call, run: Callable[[Call], Any]) -> float:
-        """Seconds that a shape took to compile, 0 for one that had been."""
+    def _compile(self, call: Call, run: Callable[[Call], Any]) -> tuple[float, dict[str, float]]:
+        """Seconds that a shape took to compile, 0 for one that had been; the bytes that its calls read."""
         shape = (call.method, *call.tokens.shape, call.max_new, call.request.edits is None)
         if shape in self._warm:
-            return 0.0
+            return 0.0, self._warm[shape]
         one = call.request._replace(max_new_tokens=jnp.ones_like(call.request.max_new_tokens))
         began = time.perf_counter()
         run(call._replace(request=one))
-        self._warm.add(shape)
-        return time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        self._warm[shape] = {role: _bytes_per_call(call, role) for role in call.method.models}
+        return seconds, self._warm[shape]
 
     def _in_sequence(self, call: Call, each: Sequence[Decoding], watch: Any) -> Batch:
         if any(d.stop for d in each):
             raise ValueError("stop: a sequence cascade scores whole answers and knows no stop strings")
-        compile_seconds = self._compile(call, lambda one: sequence.warm(*one))
+        compile_seconds, read = self._compile(call, lambda one: sequence.warm(*one))
         began = time.perf_counter()
         out, info = sequence.run(*call)
         out, seconds = jax.device_get(out), time.perf_counter() - began
         answers = [self._answer(out, i, d, call.request) for i, d in enumerate(each)]
         told = info._asdict() | {"waiting_share": info.waiting_share}
-        return Batch(answers, seconds, compile_seconds, {k: np.asarray(v).tolist() for k, v in told.items()})
+        told = {key: np.asarray(value).tolist() for key, value in told.items()}
+        return Batch(answers, seconds, compile_seconds, read, told)
 
     def _ends(
         self, each: Sequence[Decoding], before: loop.Generation, out: loop.Generation
@@ -260,6 +278,23 @@ class Engine:
             judged=out.ledger.judged[i].tolist(),
             accepted=out.ledger.accepted[i].tolist(),
         )
+
+
+def _bytes_per_call(call: Call, role: str) -> float:
+    """What one call of a model reads for the whole batch: weights, and its cache as it lies in memory.
+
+    Weights: half of `flops_per_token`, each of the bytes that most weights have. Cache: every slot, used or
+    not, since attention reads all of them and masks; an encoder's keys and values, too.
+    """
+    lm, width = call.method.models[role], getattr(call.method, "width", 1)
+    weight = max(jax.tree.leaves(call.params[role]), key=lambda x: x.size).dtype.itemsize
+    room = call.tokens.shape[1] + call.max_new + width
+    _, cache = jax.eval_shape(
+        lambda params, *prompts: lm.prefill(params, *prompts, room),
+        *(call.params[role], call.tokens, call.lengths),
+    )
+    slots = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((cache.layers, cache.memory)))
+    return lm.flops_per_token() / 2 * weight + float(slots)
 
 
 def _timed(

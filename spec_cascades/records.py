@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spec_cascades import quality
+from spec_cascades import costs, quality
 from spec_cascades.config import Decoding, Point
 from spec_cascades.metrics import rates, text
 from spec_cascades.metrics.scoring import Check
@@ -99,8 +99,11 @@ def _own_figures(outcome: Outcome, flops: dict[str, float]) -> dict[str, Any]:
         "drafter_calls": ledger.drafter_calls / len(answers),
         "tokens_per_target_call": figures.tokens_per_target_call,
         "gflops_per_answer": _gflops(outcome.point.decoding, ledger, flops) / len(answers),
-        "latency": _latency(outcome, ledger.tokens),
+        **costs.traffic(outcome.batches),
+        "latency": costs.latency(outcome.batches, ledger.tokens),
+        **costs.first_token(outcome.batches),
         "answer_tokens": ledger.tokens / len(answers),
+        "answer_length": costs.lengths(outcome.batches),
         "cut_off": sum(a["finish_reason"] in ("length", "capacity") for a in answers) / len(answers),
         "compile_seconds": outcome.compile_seconds,
         **_stages(outcome),
@@ -134,7 +137,8 @@ def _counts(answer: dict[str, Any]) -> rates.Counts:
 
 
 def _gflops(decoding: Decoding, ledger: rates.Counts, flops: dict[str, float]) -> float:
-    """Decoder arithmetic of all answers, encoders not counted: a verifying call reads gamma + 1 tokens.
+    """Decoder arithmetic of all answers, the reading of prompts not counted: a verifying call reads gamma + 1
+    tokens, and a row that is done costs nothing though its batch goes on.
 
     Under rule lossless a block's first draft call reads two. A lazy token cascade catches up in calls of
     eight; a hybrid reads a deferred answer once with each model.
@@ -150,20 +154,6 @@ def _gflops(decoding: Decoding, ledger: rates.Counts, flops: dict[str, float]) -
         deferred = sum(ledger.judged) - sum(ledger.accepted)
         spent = {role: calls + deferred * decoding.max_new_tokens for role, calls in spent.items()}
     return sum(calls * flops.get(role, 0.0) for role, calls in spent.items()) / 1e9
-
-
-def _latency(outcome: Outcome, tokens: int) -> dict[str, float]:
-    """Seconds an answer took; every answer of a batch waits for the whole batch."""
-    each = np.array([b["seconds"] for b in outcome.batches for _ in b["answers"]])
-    spent = sum(b["seconds"] for b in outcome.batches)
-    p50, p90 = np.quantile(each, [0.5, 0.9])
-    return {
-        "mean": float(each.mean()),
-        "p50": float(p50),
-        "p90": float(p90),
-        "total": spent,
-        "tokens_per_second": tokens / spent,
-    }
 
 
 def _sampling(decoding: Decoding) -> dict[str, Any]:

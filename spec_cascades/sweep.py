@@ -35,6 +35,8 @@ class Runner(Protocol):
         self, texts: list[str], decoding: Decoding | Sequence[Decoding], slots: int
     ) -> Iterator[tuple[int, Any]]: ...
 
+    def first_block(self, texts: list[str], decoding: Decoding | Sequence[Decoding]) -> float: ...
+
     def encode(self, text: str) -> list[int]: ...
 
     def model(self, role: str) -> Any: ...
@@ -180,7 +182,9 @@ def _run_unit(engine: Runner, unit: Unit, texts: list[str], asked: Asked) -> dic
     rows = range(unit.first, min(unit.first + decoding.batch_size, len(texts)))
     seed = decoding.seed + unit.repeat * asked.total + asked.first + unit.first
     # The engine gives row i the seed + i, so that every (repeat, example) has one whatever the batch size.
-    batch = engine.run([texts[i] for i in rows], replace(decoding, seed=seed))
+    asking = ([texts[i] for i in rows], replace(decoding, seed=seed))
+    batch = engine.run(*asking)
+    info = getattr(batch, "info", None)
     if len(batch.answers) != len(rows):
         raise RuntimeError(f"{unit.point.name}: {len(rows)} prompts, but {len(batch.answers)} answers")
     answers = [{"index": i, **a._asdict()} for i, a in zip(rows, batch.answers, strict=True)]
@@ -192,9 +196,21 @@ def _run_unit(engine: Runner, unit: Unit, texts: list[str], asked: Asked) -> dic
         "seed": seed,
         "seconds": batch.seconds,
         "compile_seconds": batch.compile_seconds,
+        "first_seconds": _first(info) if info else _probed(engine, unit, *asking),
+        "bytes_per_call": batch.bytes_per_call,
         "answers": answers,
-        "info": getattr(batch, "info", None),
+        "info": info,
     }
+
+
+def _probed(engine: Runner, unit: Unit, texts: list[str], decoding: Decoding) -> list[float] | None:
+    """Seconds to each answer's first block; in the first repeat only, since it takes a run of its own."""
+    return [engine.first_block(texts, decoding)] * len(texts) if unit.repeat == 0 else None
+
+
+def _first(info: dict[str, Any]) -> list[float]:
+    """When each answer of a sequence cascade showed: kept, once it was drafted; deferred, after the wait."""
+    return [info["waiting_seconds"] if deferred else info["drafter_seconds"] for deferred in info["deferred"]]
 
 
 def _engine(sweep: Sweep) -> Runner:

@@ -28,6 +28,7 @@ class Batch(NamedTuple):
     answers: list[Answer]
     seconds: float
     compile_seconds: float
+    bytes_per_call: dict[str, float]
 
 
 class FakeEngine:
@@ -54,7 +55,10 @@ class FakeEngine:
         compiling = 0.0 if key in self.compiled else 2.0
         self.compiled.add(key)
         seconds = max(0.01 * a.target_calls + 0.001 * a.drafter_calls for a in answers)
-        return Batch(answers, seconds, compiling)
+        return Batch(answers, seconds, compiling, {"target": 2e6, "drafter": 1e6})
+
+    def first_block(self, texts: list[str], decoding: Decoding | list[Decoding]) -> float:
+        return 0.004
 
     def serve(self, texts: list[str], decoding: list[Decoding], slots: int):
         """Answers in the order in which the shortest come first."""

@@ -89,3 +89,22 @@ def test_transformers_reads_the_weights_alike(ref, sources):
     _, cache = ours.lm.prefill(ours.params, jnp.array([ids]), jnp.array([len(ids)]), 32)
     logits, _ = ours.lm.extend(ours.params, jnp.array([heard]), cache)
     assert np.abs(np.asarray(logits) - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+def test_a_call_reads_the_decoder_and_the_cache(engine, sources):
+    batch = engine.run(sources[:2], Decoding(method="target", max_new_tokens=8))
+    config = engine.model("target").config
+    prompt = -(-max(len(engine.encode(text)) for text in sources[:2]) // 32) * 32
+    slots = 2 * config.decoder_layers * 2 * config.heads * config.d_kv * (prompt + 8 + 1 + prompt)
+    mask = 2 * prompt
+    assert batch.bytes_per_call == {
+        "target": 4 * engine.flops_per_token()["target"] / 2 + 4 * slots + mask,
+    }
+
+
+def test_the_first_block_comes_before_the_whole(engine, sources):
+    long = max(sources, key=len)
+    for decoding in (Decoding(method="target"), Decoding(rule="v3", alpha=0.5)):
+        assert 0 < engine.first_block([long], decoding) < engine.run([long], decoding).seconds
+    with pytest.raises(ValueError, match="info"):
+        engine.first_block([long], Decoding(method="sequence", alpha=0.5))

@@ -76,7 +76,7 @@ def test_an_empty_part_and_an_unfinished_run_are_refused(tmp_path):
         tradeoffs.two_numbers(tmp_path)
 
 
-def test_programs_are_not_run_again(tmp_path, monkeypatch):
+def test_programs_are_not_run_again(tmp_path):
     folder = run(tmp_path, [{"method": "target"}])
     whole = splitting.read(folder)
     record = whole.records["target"]

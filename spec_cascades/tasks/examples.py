@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spec_cascades.config import EMBEDDED_TASK, ConfigError, Task
+from spec_cascades.tasks.settings import taken
 
 EMBEDDED = {EMBEDDED_TASK: Path(__file__).parents[1] / "embedded" / "en_de_everyday.tsv"}
 
@@ -18,7 +19,7 @@ class Example(NamedTuple):
 
 
 def read(task: Task) -> list[Example]:
-    """The examples of a task: prefix added, `join` pairs to one, at most `limit` of them.
+    """The examples of a task: prefix added, `join` pairs to one, those that `taken` leaves.
 
     Raises ConfigError naming the file and the line of a malformed pair, or when there is nothing to read.
     """
@@ -30,7 +31,7 @@ def read(task: Task) -> list[Example]:
         raise ConfigError(
             f"task.path: {path} holds {len(pairs)} pairs, too few for one example of {task.join}"
         )
-    return [Example(task.prefix + e.source, e.reference) for e in joined[: task.limit]]
+    return [Example(task.prefix + e.source, e.reference) for e in taken(task, joined)]
 
 
 def fingerprint(examples: list[Example]) -> str:

@@ -24,7 +24,7 @@ from spec_cascades.tasks import (
     xsum,
 )
 from spec_cascades.tasks.base import Data, Item, Parts, Row
-from spec_cascades.tasks.settings import Task
+from spec_cascades.tasks.settings import Task, taken
 
 MODULES = (
     *(wmt14_en_de, cnn_dailymail, xsum, gsm8k, mbpp, humaneval, squad_v2),
@@ -59,7 +59,7 @@ def defaults(task: Task, chat: bool) -> dict[str, Any]:
 
 
 def prompts(task: Task, chat: bool = False) -> tuple[list[Parts], list[Item]]:
-    """The prompts of a task with a name, and the examples they ask, in order, at most `limit` of them.
+    """The prompts of a task with a name, and the examples they ask, in order, that `taken` leaves.
 
     Raises ConfigError: no such file, split or training examples, a row that has not the layout.
     """
@@ -70,7 +70,7 @@ def prompts(task: Task, chat: bool = False) -> tuple[list[Parts], list[Item]]:
     view = data.view(name)
     wanted = task.shots if task.shots is not None else data.shots * (name == "few_shot")
     shown = tuple(view.shot(item) for item in shots(data, task, every, wanted)) if wanted else ()
-    asked = every[: task.limit]
+    asked = taken(task, every)
     return [view.parts(item, shown) for item in asked], asked
 
 

@@ -1,7 +1,9 @@
 """The `task` part of a configuration. Imports no task and no jax."""
 
+import random
 import re
 from dataclasses import dataclass
+from typing import TypeVar
 
 from spec_cascades.checks import ConfigError, choose, require
 
@@ -17,6 +19,8 @@ METRICS = (
 )
 """What a user's own data may be scored by; `spec_cascades.metrics.scoring` has pass@1 besides."""
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Task:
@@ -28,7 +32,8 @@ class Task:
     one example of that many pairs.
     view: encdec (T5's prefixes), few_shot (text to be continued) or chat (the instruction alone); shots:
     solved examples before the question, from the training split, `shots_path` where `path` is given; split:
-    that is evaluated; limit: the first so many examples; shard "i/n": the i-th of n equal parts, from 0;
+    that is evaluated; shuffle: a seed that puts the examples in another order; skip: the first so many are
+    left out; limit: the first so many of the others; shard "i/n": the i-th of n equal parts, from 0;
     max_input_tokens: longer prompts are cut as the task says.
     Of "local" alone: metric; input and target, names of fields; template, the prompt, with {input} or any
     other field in braces. Raises ConfigError for values out of range and keys that mean nothing together.
@@ -49,9 +54,14 @@ class Task:
     template: str | None = None
     shard: str | None = None
     max_input_tokens: int | None = None
+    skip: int | None = None
+    shuffle: int | None = None
 
     def __post_init__(self) -> None:
         require("limit", self.limit, self.limit is None or self.limit >= 1, "1 or more, or null")
+        for key in ("skip", "shuffle"):
+            value = getattr(self, key)
+            require(key, value, value is None or value >= 0, "0 or more, or null")
         require("join", self.join, self.join >= 1, "1 or more")
         require("shots", self.shots, self.shots is None or self.shots >= 0, "0 or more, or null")
         longest = self.max_input_tokens
@@ -80,6 +90,17 @@ class Task:
         given = [key for key in keys if getattr(self, key) is not None]
         if given:
             raise ConfigError(f"{given[0]}: {getattr(self, given[0])!r} has a meaning only with task.{where}")
+
+
+def taken(task: Task, examples: list[T]) -> list[T]:
+    """Those that `shuffle`, `skip` and `limit` leave, in order. Raises ConfigError where that is none."""
+    order, first = list(examples), task.skip or 0
+    if task.shuffle is not None:
+        random.Random(task.shuffle).shuffle(order)
+    found = order[first : None if task.limit is None else first + task.limit]
+    if not found:
+        raise ConfigError(f"task.skip: {task.skip}, but there are {len(order)} examples")
+    return found
 
 
 def parts(shard: str | None) -> tuple[int, int]:
