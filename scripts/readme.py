@@ -96,7 +96,7 @@ def _shown(folder: Path, records: list[dict[str, Any]]) -> list[str]:
         told = [running.table2(running.read_numbers(numbers))]
     else:
         panels = running.by_panel(records).items()
-        told = [f"* {panel}: {summary.lines(group)[0]}" for panel, group in panels]
+        told = [f"* {panel}. {' '.join(summary.lines(group))}" for panel, group in panels]
     place = f"records/embedded/{folder.name}"
     return ["\n".join(told), *(f"![{p.stem}]({place}/{p.name})" for p in sorted(folder.glob("*.png")))]
 
