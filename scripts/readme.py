@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and the model card from docs/records: python scripts/readme.py [--check]
+"""Writes the tables of README.md, the documents and the model card: python scripts/readme.py [--check]
 
 A block lies between `<!-- name -->` and `<!-- end name -->`. With --check nothing is written, and a block
 that differs from its records is an error (exit 1), which a test runs.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spec_cascades.report import summary, table
+from spec_cascades.reproduce import running
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs" / "records"
@@ -65,9 +66,45 @@ def scores() -> str:
     return "\n".join(parts)
 
 
+EMBEDDED = {
+    "table2": "Table 2",
+    "figure3": "Fig. 3 (gamma 1)",
+    "gamma3": "Appendix: gamma 3",
+    "gamma7": "Appendix: gamma 7",
+    "temperature0": "Appendix: greedy",
+    "temperature01": "Appendix: temperature 0.1",
+    "temperature05": "Appendix: temperature 0.5",
+    "top_p": "Appendix: top-p 0.9",
+    "gemma_9b": "Appendix to Fig. 3",
+}
+"""Folders of docs/records/embedded and what they show."""
+
+
+def reproduced() -> str:
+    """Of every experiment on the embedded pair with records: its table or what it shows, and figures."""
+    parts = []
+    for name, title in EMBEDDED.items():
+        folder = RECORDS / "embedded" / name
+        if records := read(folder / "records.jsonl"):
+            parts += [f"### {title}", *_shown(folder, records)]
+    return "\n\n".join(parts)
+
+
+def _shown(folder: Path, records: list[dict[str, Any]]) -> list[str]:
+    numbers = folder / running.NUMBERS
+    if numbers.exists():
+        told = [running.table2(running.read_numbers(numbers))]
+    else:
+        panels = running.by_panel(records).items()
+        told = [f"* {panel}. {' '.join(summary.lines(group))}" for panel, group in panels]
+    place = f"records/embedded/{folder.name}"
+    return ["\n".join(told), *(f"![{p.stem}]({place}/{p.name})" for p in sorted(folder.glob("*.png")))]
+
+
 BLOCKS = {
     "README.md": {"quickstart": quickstart, "speed": speed},
     "docs/speed.md": {"tables": speed_tables},
+    "docs/results.md": {"reproduced": reproduced},
     "spec_cascades/embedded/README.md": {"scores": scores},
 }
 

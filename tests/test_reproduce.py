@@ -207,7 +207,7 @@ def test_a_figure_shows_what_the_records_say(tmp_path, kind, where):
     pytest.importorskip("matplotlib")
     from spec_cascades.reproduce.figures import picture
 
-    asked = experiment(tmp_path)
+    asked = experiment(tmp_path, points=[*POINTS, {"rule": "lossless", "min_p": [0.5, 0.2]}])
     running.run(asked, FakeEngine("t", "d", "float32"))
     panels = running.by_panel(running.gather(asked))
     axes = picture(panels, kind, "A figure").axes
@@ -217,11 +217,14 @@ def test_a_figure_shows_what_the_records_say(tmp_path, kind, where):
         line = [r for r in group if r["decoding"]["rule"] == "v3" and r["name"].startswith("v3")]
         assert list(lines["v3"].get_xdata()) == [where(r) for r in line]
         assert list(lines["v3"].get_ydata()) == [r["quality"]["bleu"] for r in line]
+        assert len(lines["lossless, truncated"].get_xdata()) == 2
+        assert len(lines["lossless"].get_xdata()) == 1
         # Nothing is drafted by a model alone: it has no rejection rate, and a level in place of a point.
         assert ("target alone" in lines) == (kind == "tradeoff")
         levels = [line.get_label() for line in axis.get_lines()]
         assert "target's quality" in levels
         assert ("drafter's quality" in levels) == (kind == "rejection")
+        assert ("target's best quality, truncated" in levels) == (kind == "rejection")
     none = [{"quality": {"metric": "none", "score": None}}]
     assert picture({"unscored": none}, kind, "A figure") is None
 
@@ -343,10 +346,19 @@ def test_a_dry_run_prints_what_would_run_and_runs_nothing(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bad_override_exits_with_2_and_one_line(tmp_path):
-    done = subprocess.run(command(tmp_path, "base.gama=3"), capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["base.gama=3"], "did you mean 'gamma'"),
+        (["--measured", "records.jsonl"], "--dry-run"),
+        (["--dry-run", "--measured", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_exits_with_2_and_one_line(tmp_path, arguments, word):
+    done = subprocess.run(command(tmp_path, *arguments), capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "did you mean 'gamma'" in done.stderr
+    assert word in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 # ------------------------------------------------------------------------------------------

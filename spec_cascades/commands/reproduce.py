@@ -28,9 +28,11 @@ def add(commands: Any) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> None:
-    from spec_cascades.config import load
+    from spec_cascades.config import ConfigError, load
     from spec_cascades.reproduce import Experiment, running
 
+    if args.measured and not args.dry_run:
+        raise ConfigError("--measured is for the times of --dry-run")
     experiment = load(Experiment, args.config, args.overrides)
     if args.dry_run:
         return _dry(args, experiment)

@@ -8,6 +8,7 @@ from spec_cascades.report import groups
 from spec_cascades.report.groups import Record
 from spec_cascades.tradeoffs import TARGET, TRUNCATED, families
 
+CUT = "lossless, truncated"
 ACROSS = 3
 """Panels in a row."""
 WHERE: dict[str, tuple[str, Callable[[Record], float | None]]] = {
@@ -50,7 +51,10 @@ def picture(panels: Mapping[str, list[Record]], kind: str, title: str) -> Any:
         return None
     across = min(ACROSS, len(scored))
     down = -(-len(scored) // across)
-    figure = Figure(figsize=(1 + 4.6 * across, 1.6 + 3.8 * down), dpi=110, layout="constrained")
+    names = len({name for group in scored.values() for name in _series(group)})
+    columns = 2 * across  # of the legend, which is as wide as the panels
+    size = (1 + 4.6 * across, 1.4 + 3.8 * down + 0.18 * -(-names // columns))
+    figure = Figure(figsize=size, dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(down, across, squeeze=False).flat)
     for axis, (name, group) in zip(axes, scored.items(), strict=False):
@@ -58,13 +62,13 @@ def picture(panels: Mapping[str, list[Record]], kind: str, title: str) -> Any:
     for axis in axes[len(scored) :]:
         axis.remove()
     figure.suptitle(title, fontsize=12)
-    _legend(figure)
+    _legend(figure, columns)
     return figure
 
 
 def _panel(axis: Any, name: str, group: list[Record], kind: str) -> None:
     label, where = WHERE[kind]
-    for family, line in families(group).items():
+    for family, line in _series(group).items():
         points = [(where(r), r) for r in sorted(line, key=_along) if where(r) is not None]
         if points:
             _line(axis, family, points)
@@ -72,15 +76,40 @@ def _panel(axis: Any, name: str, group: list[Record], kind: str) -> None:
         axis.axhline(
             groups.score(target), color="black", linestyle="--", linewidth=0.8, label="target's quality"
         )
-    drafter = next((r for r in group if r["decoding"]["method"] == "drafter"), None)
-    if drafter is not None and kind == "rejection":
-        axis.axhline(groups.score(drafter), color="#777777", linestyle=":", label="drafter's quality")
     if kind == "tradeoff":
         axis.axvline(1, color="black", linestyle=":", linewidth=0.7, zorder=0)
+    else:
+        _levels(axis, group)
     axis.set_title(f"{name} ({group[0]['n_examples']} examples)", fontsize=10)
     axis.set_xlabel(label)
     axis.set_ylabel(groups.metric(group))
     axis.grid(alpha=0.25)
+
+
+def _levels(axis: Any, group: list[Record]) -> None:
+    """The quality of what drafts nothing and so has no rejection rate."""
+    own = _reference(group)
+    drafter = [r for r in group if r["decoding"]["method"] == "drafter"]
+    cut = [r for r in group if r["decoding"]["method"] == "target" and r is not own]
+    for records, colour, style, label in (
+        (drafter, "#777777", ":", "drafter's quality"),
+        (cut, "black", "-.", "target's best quality, truncated"),
+    ):
+        if records:
+            level = max(map(groups.score, records))
+            axis.axhline(level, color=colour, linestyle=style, linewidth=0.8, label=label)
+
+
+def _series(group: list[Record]) -> dict[str, list[Record]]:
+    """The families of the table, but lossless speculation cut by a filter of its own as one line along it."""
+    own = _reference(group) or group[0]
+    other = lambda r: any(r["decoding"][key] != own["decoding"][key] for key in groups.FILTERS)
+    cut = [r for r in group if other(r) and _lossless(r)]
+    return families([r for r in group if r not in cut]) | ({CUT: cut} if cut else {})
+
+
+def _lossless(record: Record) -> bool:
+    return record["decoding"]["method"] == "speculative" and record["decoding"]["rule"] == "lossless"
 
 
 def _reference(group: list[Record]) -> Record | None:
@@ -131,17 +160,17 @@ def _style(family: str, record: Record) -> dict[str, Any]:
         return {"color": "#777777", "marker": "D", "markersize": 7}
     if d["method"] in OTHERS:
         return {"color": OTHERS[d["method"]], "marker": "^", "markersize": 5, "linestyle": "--"}
-    cut = {"markerfacecolor": "white", "linestyle": ":"} if groups.filtered(record) else {}
+    cut = {"markerfacecolor": "white", "linestyle": ":"} if family == CUT else {}
     marker = "s" if d["rule"] == "lossless" else "o"
     return {"color": COLOURS.get(d["rule"], "#17becf"), "marker": marker, "markersize": 5} | cut
 
 
-def _legend(figure: Any) -> None:
+def _legend(figure: Any, columns: int) -> None:
     """One for all panels."""
     found = {
         text: handle
         for axis in figure.axes
         for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    look = {"loc": "outside lower center", "ncols": min(5, len(found)), "frameon": False, "fontsize": 8}
+    look = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
     figure.legend(found.values(), found.keys(), **look)
