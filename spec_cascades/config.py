@@ -195,7 +195,7 @@ def _with_task(cls: type, given: dict[str, Any], where: str) -> dict[str, Any]:
     hints, task = get_type_hints(cls), given.get("task")
     key = "base" if "base" in hints else "decoding"
     # A configuration that holds no whole task (an experiment's columns do) is left as it is.
-    whole = hints.get("task") is Task and hints.get(key) is Decoding
+    whole = hints.get("task") in (Task, Task | None) and hints.get(key) is Decoding
     if not whole or not isinstance(task, dict) or task.get("name") is None:
         return given
     from spec_cascades.tasks.registry import defaults

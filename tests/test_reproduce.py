@@ -21,6 +21,7 @@ from spec_cascades.reproduce import Chip, Experiment, columns, dry, running, siz
 from spec_cascades.simulate.settings import Simulate
 from spec_cascades.tradeoffs import families
 from spec_cascades.train.settings import Train
+from spec_cascades.tuning.settings import Tune
 
 FAKES = Path(__file__).with_name("fakes.py")
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -57,6 +58,7 @@ def schema_of(path):
         CONFIGS / "smollm2.yaml": config.Generate,
         CONFIGS / "checks" / "audit.yaml": Audit,
         CONFIGS / "checks" / "replay.yaml": Replay,
+        CONFIGS / "checks" / "tune.yaml": Tune,
         CONFIGS / "simulate" / "embedded.yaml": Simulate,
         CONFIGS / "simulate" / "fleet.yaml": Simulate,
     }
