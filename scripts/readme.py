@@ -37,7 +37,17 @@ def quickstart() -> str:
     return f"{lines}\n\n{plot}\n\n{table.markdown(records)}"
 
 
-SPEED = {"speed": "the everyday texts", "speed_joined": "four sentences of Tatoeba's test set"}
+SPEED = {
+    "speed": "the everyday texts",
+    "speed_joined": "four sentences of Tatoeba's test set",
+    "smollm2": "SmolLM2-135M-Instruct, chat prompts; BLEU is agreement with the target's greedy text",
+}
+SMOLLM2 = {
+    "smollm2": "greedy, `copy:embedded:smollm2-drafter`",
+    "smollm2_plain": "the same without copying: `embedded:smollm2-drafter`",
+    "smollm2_lookup": "copying without the drafter: `lookup:4`",
+    "smollm2_sampled": "temperature 1, `copy:embedded:smollm2-drafter`",
+}
 
 
 def speed() -> str:
@@ -101,11 +111,20 @@ def _shown(folder: Path, records: list[dict[str, Any]]) -> list[str]:
     return ["\n".join(told), *(f"![{p.stem}]({place}/{p.name})" for p in sorted(folder.glob("*.png")))]
 
 
+def smollm2() -> str:
+    """The SmolLM2 drafter's tables."""
+    return "\n".join(
+        f"**{title}**\n\n{table.markdown(read(RECORDS / name / 'records.jsonl'))}"
+        for name, title in SMOLLM2.items()
+    )
+
+
 BLOCKS = {
     "README.md": {"quickstart": quickstart, "speed": speed},
     "docs/speed.md": {"tables": speed_tables},
     "docs/results.md": {"reproduced": reproduced},
     "spec_cascades/embedded/README.md": {"scores": scores},
+    "spec_cascades/embedded/smollm2-drafter/README.md": {"scores": smollm2},
 }
 
 

@@ -4,6 +4,7 @@ For every repeat and every chunk of examples each point takes its turn, the orde
 of the machine meets all points alike and times can be compared in pairs. Each batch is logged at once.
 """
 
+import math
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -113,7 +114,8 @@ def with_alpha(decoding: Decoding) -> Decoding:
 
 def schedule(points: list[Point], repeats: int, n: int) -> Iterator[Unit]:
     """Every batch of every point, points alternating within a chunk and each chunk led by the next point."""
-    chunk = max(p.decoding.batch_size for p in points)
+    # Of whole batches of every size: a batch that passed its end would ask the next chunk's examples twice.
+    chunk = math.lcm(*(p.decoding.batch_size for p in points))
     starts = range(0, n, chunk)
     for repeat in range(repeats):
         for turn, start in enumerate(starts, repeat * len(starts)):

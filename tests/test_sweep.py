@@ -102,6 +102,14 @@ def test_greedy_echoes_no_filters_and_infinite_alpha_is_json(tmp_path, engine):
     assert record["against_target"] is None
 
 
+def test_no_example_is_asked_twice_whatever_the_batch_sizes(tmp_path, engine):
+    config = make(tmp_path, points=[{"batch_size": [2, 3, 4]}], limit=11, repeats=1, alpha=0.5)
+    sweep.run(config, engine)
+    for name in {line["point"] for line in lines(config) if line["kind"] == "batch"}:
+        asked = [a["index"] for b in lines(config) if b.get("point") == name for a in b.get("answers", ())]
+        assert sorted(asked) == list(range(11)), name
+
+
 def test_batches_of_unlike_size_share_a_chunk(tmp_path, engine):
     config = make(tmp_path, points=[{"method": "target", "batch_size": [1, 5]}], repeats=1)
     records = sweep.run(config, engine)
