@@ -45,7 +45,6 @@ SPEED = {
 SMOLLM2 = {
     "smollm2": "greedy, `copy:embedded:smollm2-drafter`",
     "smollm2_plain": "the same without copying: `embedded:smollm2-drafter`",
-    "smollm2_lookup": "copying without the drafter: `lookup:4`",
     "smollm2_sampled": "temperature 1, `copy:embedded:smollm2-drafter`",
 }
 
