@@ -65,7 +65,7 @@ def _speed(title: str, group: list[Record]) -> str:
         f"{groups.speed_up(best):.2f} times as fast as the target alone "
         f"({metric} {_shown(best)} against {_shown(target)}, difference {low:+.1f} to {high:+.1f})"
     )
-    lossless = [r for r in group if runs(r, ("lossless",))]
+    lossless = [r for r in group if runs(r, ("lossless",)) and not groups.filtered(r)]
     if lossless and best not in lossless:
         text += f", lossless {max(groups.speed_up(r) for r in lossless):.2f} times"
     return text

@@ -87,3 +87,14 @@ def test_what_is_lost_for_what_speed_is_said():
     )
     (text,) = summary.trades(run([("bild", 30.0, 1.2, {"method": "bild"})]))
     assert "nothing is faster than the target alone" in text
+
+
+def test_speculation_that_is_cut_is_not_the_lossless_one():
+    points = [
+        ("lossless", 20.0, 0.9, {"rule": "lossless"}),
+        ("lossless min_p=0.5", 25.0, 0.6, {"rule": "lossless", "min_p": 0.5}),
+        ("opt", 20.0, 0.5, {"rule": "opt"}),
+    ]
+    (speed, *_) = summary.lines(run(points))
+    assert "opt is the fastest" in speed
+    assert "lossless 1.11 times" in speed
