@@ -59,7 +59,7 @@ def show(title: str, columns: tuple[Column, ...], rows: list[Any]) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console.width = 170  # a file or a pipe has no width, and a wrapped table cannot be read
+        console.width = 190  # a file or a pipe has no width, and a wrapped table cannot be read
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for column in columns:
         table.add_column(column.heading, justify="left" if column is columns[0] else "right", no_wrap=True)
