@@ -19,13 +19,6 @@ WHERE: dict[str, tuple[str, Callable[[Record], float | None]]] = {
     "rejection": ("rejection rate", lambda r: r["rates"]["rejection_rate"]),
 }
 """By kind of figure, what the horizontal axis shows of a record; one without it is not in the picture."""
-OTHERS = {
-    "bild": "#7b3294",
-    "token": "#2c7fb8",
-    "oracle": "#a6d854",
-    "sequence": "#8c6d31",
-    "hybrid": "#b5a05a",
-}
 
 
 def draw(panels: Mapping[str, list[Record]], kind: str, title: str, path: Path) -> bool:
@@ -143,7 +136,7 @@ def _line(axis: Any, family: str, points: list[tuple[float, Record]]) -> None:
 
 
 def _style(family: str, record: Record) -> dict[str, Any]:
-    from spec_cascades.report.plot import COLOURS  # matplotlib
+    from spec_cascades.report.plot import COLOURS, OTHERS  # matplotlib
 
     d = record["decoding"]
     if family == TARGET:
