@@ -294,6 +294,6 @@ def test_the_command_prices_and_refuses(tmp_path, task, capsys, monkeypatch):
 
 
 def test_the_configuration_that_ships_is_read():
-    asked = load(Replay, Path(__file__).parents[1] / "configs" / "embedded" / "replay.yaml")
+    asked = load(Replay, Path(__file__).parents[1] / "configs" / "checks" / "replay.yaml")
     assert {p["rule"] for p in asked.points} <= set(RULES)
     assert asdict(asked)["base"]["temperature"] == 1
