@@ -18,7 +18,6 @@ def own(tmp_path, rows, **more):
 
 
 def test_fields_and_template(tmp_path):
-    pytest.importorskip("rouge_score", reason="ROUGE needs the extra [tasks]")
     rows = [{"text": "a {title} b", "title": "T", "sum": "ab", "year": 1999}]
     asked = ask(
         own(tmp_path, rows, input="text", target="sum", metric="rouge2", template="{title} {year}: {input}")
