@@ -28,11 +28,17 @@ PROMPT = "My brother goes to school by bus."
 
 
 def call_alone(engine: Engine, role: str, batch: int, width: int) -> Callable[[], float]:
-    """Seconds of one `extend` of `width` tokens, from CALLS of them in one compiled loop."""
-    model = engine.model(role)
-    call = engine.call([PROMPT] * batch, Decoding(method=role))
-    _, cache = jax.jit(partial(model.lm.prefill, capacity=96))(model.params, call.tokens, call.lengths)
-    length = jnp.full(batch, 24, jnp.int32)
+    """Seconds of one `extend` of `width` tokens."""
+    return extends(engine, role, engine.call([PROMPT] * batch, Decoding(method=role)), width, 96, 24)
+
+
+def extends(
+    engine: Engine, role: str, call: Any, width: int, capacity: int, read: int
+) -> Callable[[], float]:
+    """Seconds of one `extend` of `width` tokens a row, behind `read` of them, from CALLS in one loop."""
+    model, rows = engine.model(role), len(call.tokens)
+    _, cache = jax.jit(partial(model.lm.prefill, capacity=capacity))(model.params, call.tokens, call.lengths)
+    length = jnp.full(rows, read, jnp.int32)
 
     def body(_: int, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         block, cache = carry
@@ -40,7 +46,7 @@ def call_alone(engine: Engine, role: str, batch: int, width: int) -> Callable[[]
         # The next block depends on these logits, or the compiler would drop or hoist the call.
         return jnp.where(logits[:, :, 0] > 1e30, 3, block), cache
 
-    block = jnp.full((batch, width), 5, jnp.int32)
+    block = jnp.full((rows, width), 5, jnp.int32)
     run = jax.jit(lambda block, cache: lax.fori_loop(0, CALLS, body, (block, cache))[0])
     return lambda: clock(lambda: run(block, cache)) / CALLS
 

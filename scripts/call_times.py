@@ -12,7 +12,6 @@ import argparse
 import json
 import random
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -21,15 +20,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from bench_loop import clock, extends
 
 from spec_cascades import Decoding, Engine, config
-from spec_cascades import cache as kv
 from spec_cascades.decode import loop, sequence
 from spec_cascades.decode.token_cascade import TokenCascade
 from spec_cascades.sweep import versions
 
-CALLS = 24
 ROOM = 12
 """New tokens of the longer of the two answers: about as long as the answers that are to be simulated, since
 an answer's first steps take longer than its later ones."""
@@ -37,12 +34,6 @@ PROMPT = "My brother goes to school by bus."
 CATCH_UP = TokenCascade.catch_up
 Job = Callable[[], float]
 Key = tuple[str, str, int]
-
-
-def clock(f: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    jax.block_until_ready(f())
-    return time.perf_counter() - began
 
 
 def capacity(call: Any, gamma: int) -> int:
@@ -55,25 +46,6 @@ def prefill(engine: Engine, role: str, call: Any, gamma: int) -> Job:
     model = engine.model(role)
     run = jax.jit(partial(model.lm.prefill, capacity=capacity(call, gamma)))
     return lambda: clock(lambda: run(model.params, call.tokens, call.lengths))
-
-
-def extend(engine: Engine, role: str, call: Any, width: int, gamma: int) -> Job:
-    """Seconds of one `extend` of `width` tokens a row, from CALLS of them in one compiled loop."""
-    model = engine.model(role)
-    read = jax.jit(partial(model.lm.prefill, capacity=capacity(call, gamma)))
-    _, cache = read(model.params, call.tokens, call.lengths)
-    rows = len(call.tokens)
-    length = jnp.full(rows, ROOM // 2, jnp.int32)
-
-    def body(_: int, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        block, cache = carry
-        logits, cache = model.lm.extend(model.params, block, kv.rewind(cache, length))
-        # The next block depends on these logits, or the compiler would drop or hoist the call.
-        return jnp.where(logits[:, :, 0] > 1e30, 3, block), cache
-
-    block = jnp.full((rows, width), 5, jnp.int32)
-    run = jax.jit(lambda block, cache: lax.fori_loop(0, CALLS, body, (block, cache))[0])
-    return lambda: clock(lambda: run(block, cache)) / CALLS
 
 
 def answer(engine: Engine, decoding: Decoding, batch: int, tokens: int) -> tuple[Job, int]:
@@ -116,7 +88,10 @@ def jobs_of(engine: Engine, batch: int, gamma: int, temperature: float) -> tuple
     reads = {"target": (*range(1, gamma + 2), CATCH_UP), "drafter": (1, 2)}
     jobs: dict[Key, Job] = {("prefill", role, 0): prefill(engine, role, call, gamma) for role in reads}
     for role, widths in reads.items():
-        jobs |= {("calls", role, k): extend(engine, role, call, k, gamma) for k in sorted(set(widths))}
+        jobs |= {
+            ("calls", role, k): extends(engine, role, call, k, capacity(call, gamma), ROOM // 2)
+            for k in sorted(set(widths))
+        }
     steps = {}
     for name, decoding in loops(gamma, temperature).items():
         for n in (1, lengths(name)):

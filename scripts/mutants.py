@@ -165,8 +165,8 @@ MUTANTS = [
     Mutant(
         "a copying model forgets the source",
         "models/copying.py",
-        "return jnp.where(behind < 0, jnp.pad(source",
-        "return jnp.where(behind < 0, jnp.pad(0 * source",
+        "whole = behind(*source, ",
+        "whole = behind(0 * source[0], source[1], ",
         COPIED,
     ),
 ]

@@ -5,6 +5,16 @@ import jax.numpy as jnp
 from spec_cascades.typing import Array, Bool, Int
 
 
+def behind(
+    first: Int[Array, "b s"], n: Int[Array, " b"], text: Int[Array, "b l"], spare: int = 0
+) -> Int[Array, "b c"]:
+    """Each row's first n tokens, then its text, in one buffer of s + l + `spare` slots."""
+    first = jnp.pad(first, ((0, 0), (0, text.shape[1] + spare)))
+    at = jnp.arange(first.shape[1]) - n[:, None]
+    text = jnp.take_along_axis(text, jnp.clip(at, 0, text.shape[1] - 1), axis=1)
+    return jnp.where(at < 0, first, text)
+
+
 def followed(
     text: Int[Array, "b l"], length: Int[Array, " b"], longest: int, allowed: Bool[Array, "b v"] | None
 ) -> tuple[Int[Array, " b"], Int[Array, " b"]]:

@@ -119,12 +119,12 @@ def store(folder: Path, config: dict[str, Any], lines: list[dict[str, Any]]) -> 
     write_atomically(path, text)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The whole text or what was there before, never a part."""
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """The whole of it (text as UTF-8) or what was there before, never a part; on disk on return."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
-    with open(beside, "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(beside, "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)

@@ -13,8 +13,9 @@ POINTS = [
 ]
 
 
-def experiment(tmp_path, **changes):
-    given = {
+def given(tmp_path, **changes):
+    """What a file of an experiment says."""
+    return {
         "title": "A table",
         "kind": "table2",
         "output": str(tmp_path / "out"),
@@ -22,5 +23,8 @@ def experiment(tmp_path, **changes):
         "base": {"temperature": 1.0},
         "points": POINTS,
         "columns": [{"name": "one"}, {"name": "Two, joined", "task": {"join": 2, "limit": 6}}],
-    }
-    return config.build(Experiment, given | changes)
+    } | changes
+
+
+def experiment(tmp_path, **changes):
+    return config.build(Experiment, given(tmp_path, **changes))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from experiments import EVERYDAY, POINTS, experiment
+from experiments import EVERYDAY, POINTS, experiment, given
 from fakes import FakeEngine
 
 from spec_cascades import config, merging, runlog, sweep
@@ -208,16 +208,8 @@ def test_hosts_share_an_experiment_by_shards(tmp_path):
 
 
 def command(tmp_path, *arguments, delay="0.01"):
-    given = {
-        "title": "A table",
-        "kind": "table2",
-        "output": str(tmp_path / "out"),
-        "task": {"path": EVERYDAY, "limit": 8},
-        "base": {"temperature": 1.0},
-        "points": POINTS,
-        "columns": [{"name": "one"}, {"name": "two", "task": {"join": 2}}],
-    }
-    (tmp_path / "e.yaml").write_text(yaml.safe_dump(given))
+    text = yaml.safe_dump(given(tmp_path, columns=[{"name": "one"}, {"name": "two", "task": {"join": 2}}]))
+    (tmp_path / "e.yaml").write_text(text)
     return [sys.executable, str(FAKES), "--delay", delay, "reproduce", str(tmp_path / "e.yaml"), *arguments]
 
 

@@ -10,7 +10,7 @@ from jax import lax
 from spec_cascades.cache import Cache
 from spec_cascades.decode.drafting import Proposal
 from spec_cascades.decode.loop import LM, Request, View
-from spec_cascades.finding import followed
+from spec_cascades.finding import behind, followed
 from spec_cascades.typing import Array, Int, Params
 from spec_cascades.verify import Noise
 
@@ -74,10 +74,6 @@ def whole_text(view: View, spare: int) -> tuple[Int[Array, "b l"], Int[Array, " 
     A decoder-only model's unread token is the prompt's last, which counts once; an encoder-decoder's start
     symbol stands between source and answer, so that no n-gram runs across.
     """
-    n = view.text.shape[1]
     final = jnp.take_along_axis(view.prompt, view.prompt_length[:, None] - 1, axis=1)[:, 0]
     before = view.prompt_length - (final == view.text[:, 0])
-    prompt = jnp.pad(view.prompt, ((0, 0), (0, n + spare)))
-    behind = jnp.arange(prompt.shape[1]) - before[:, None]
-    text = jnp.take_along_axis(view.text, jnp.clip(behind, 0, n - 1), axis=1)
-    return jnp.where(behind < 0, prompt, text), before + view.emitted + 1
+    return behind(view.prompt, before, view.text, spare), before + view.emitted + 1

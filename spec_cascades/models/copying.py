@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
-from spec_cascades.finding import followed
+from spec_cascades.finding import behind, followed
 from spec_cascades.typing import Array, Float, Int, Params
 
 TRUST = (0.0, 0.55, 0.6, 0.85)
@@ -69,7 +69,8 @@ class Copying:
         logits, own = self.lm.extend(params, tokens, Cache(layers, cache.length, memory))
         text = kv.write(text, tokens[:, None, :, None], cache.length)
         lengths = cache.length + source[1] + 1 + jnp.arange(tokens.shape[1])[:, None]
-        find = jax.vmap(lambda length: followed(_joined(*source, text), length, len(self.trust), None))
+        whole = behind(*source, text[:, 0, :, 0])
+        find = jax.vmap(lambda length: followed(whole, length, len(self.trust), None))
         token, run = (jnp.moveaxis(x, 0, 1) for x in find(lengths))
         return self._mixed(logits, token, run), kv.advance(cache, (own.layers, text), tokens.shape[1])
 
@@ -81,14 +82,3 @@ class Copying:
         more = jax.nn.logsumexp(logits, axis=-1, keepdims=True) + jnp.log(odds)
         found = jnp.arange(logits.shape[-1]) == token[..., None]
         return jnp.where(found & (odds > 0), jnp.logaddexp(logits, more), logits)
-
-
-def _joined(source: Int[Array, "b s"], n: Int[Array, " b"], text: Int[Array, "b 1 l 1"]) -> Int[Array, "b c"]:
-    """Each row's n source tokens, then its text."""
-    text = text[:, 0, :, 0]
-    if not source.shape[1]:
-        return text
-    place = jnp.arange(source.shape[1] + text.shape[1])
-    behind = place - n[:, None]
-    written = jnp.take_along_axis(text, jnp.clip(behind, 0, text.shape[1] - 1), axis=1)
-    return jnp.where(behind < 0, jnp.pad(source, ((0, 0), (0, text.shape[1]))), written)

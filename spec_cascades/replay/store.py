@@ -6,7 +6,6 @@ remainder. Nothing is unpickled. A killed run goes on behind its last logged bat
 """
 
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from spec_cascades.checks import ConfigError
+from spec_cascades.runlog import write_atomically
 
 COLUMNS = ("q", "p", "q_raw", "p_raw")
 
@@ -87,12 +87,7 @@ def write(path: Path, rows: Rows) -> None:
     """The file as a whole, on disk when this returns."""
     data = io.BytesIO()
     np.savez_compressed(data, **rows._asdict())
-    beside = path.with_name(path.name + ".part")
-    with open(beside, "wb") as file:
-        file.write(data.getbuffer())
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    write_atomically(path, data.getvalue())
 
 
 def read(folder: Path, lines: list[dict[str, Any]]) -> Store:
