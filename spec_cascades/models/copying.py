@@ -80,5 +80,7 @@ class Copying:
         """Scores whose softmax is the mixture: one of them grows, by a share of the sum of all."""
         odds = jnp.asarray([0.0, *(w / (1 - w) for w in self.trust)])[run][..., None]
         more = jax.nn.logsumexp(logits, axis=-1, keepdims=True) + jnp.log(odds)
+        # At the one id alone: a logaddexp of each is a third of a small drafter's call.
+        grown = jnp.logaddexp(jnp.take_along_axis(logits, token[..., None], axis=-1), more)
         found = jnp.arange(logits.shape[-1]) == token[..., None]
-        return jnp.where(found & (odds > 0), jnp.logaddexp(logits, more), logits)
+        return jnp.where(found & (odds > 0), grown, logits)
