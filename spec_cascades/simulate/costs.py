@@ -82,7 +82,7 @@ def _positive(table: Table) -> None:
     times["sequence's target stage"] = second_stage(table)
     for batch in table.record["batches"]:
         found = {name: min(f((batch, 0)), f((0, batch))) for name, f in times.items()}
-        found["token_deferred"] = called(table, batch)
+        found["token_deferred"] = min(called(table, batch, first) for first in (False, True))
         for name, least in found.items():
             if least <= 0:
                 raise ConfigError(f"call_times: {table.path}: {name} at batch {batch} has no positive time")
@@ -120,23 +120,24 @@ def speculation(table: Table, rule: str, gamma: int) -> Seconds:
     return lru_cache(None)(_stage(lambda n: table.start(loop, n), step))
 
 
-def called(table: Table, rows: int) -> float:
-    """What calling the target adds to a token cascade's step: the mean over an answer in which each does."""
-    more = lambda kind: (
-        table.at(kind, "token_deferred", batch=rows) - table.at(kind, "token_kept", batch=rows)
-    )
-    steps = table.record["tokens"]
-    return (more("first") + (steps - 1) * more("step")) / steps
+def called(table: Table, rows: int, first: bool) -> float:
+    """What calling the target adds to a token cascade's step; an answer's first call takes longest."""
+    kind = "first" if first else "step"
+    return table.at(kind, "token_deferred", batch=rows) - table.at(kind, "token_kept", batch=rows)
 
 
 def token_cascade(table: Table) -> Seconds:
-    """Kinds: start, a token kept, a token for which the target is called: then it is called for all rows."""
-    step = lambda rows, deferred: table.step("token_kept", rows) + (called(table, rows) if deferred else 0.0)
+    """Kinds: start, a token kept, one with a call of the target, and one with the row's first call of it.
+
+    Where a row calls the target, all do; where it is some row's first call, the step is as long as one.
+    """
 
     def seconds(counts: tuple[int, ...]) -> float:
-        starting, kept, deferred = counts
+        starting, kept, deferred, first = counts
+        rows = kept + deferred + first
         begun = table.start("token_kept", starting) if starting else 0.0
-        return begun + (step(kept + deferred, deferred) if kept + deferred else 0.0)
+        more = called(table, rows, first > 0) if deferred + first else 0.0
+        return begun + (table.step("token_kept", rows) if rows else 0.0) + more
 
     return lru_cache(None)(seconds)
 

@@ -43,7 +43,7 @@ def pools(trace: Trace, table: Table, asked: Simulate, seed: int) -> list[Pool]:
     if d.method == "token":
         rng = np.random.default_rng(seed)
         works = [traces.token_cascade(a, rng) for a in answers]
-        return [Pool(works, costs.token_cascade(table), 3, asked.servers)]
+        return [Pool(works, costs.token_cascade(table), 4, asked.servers)]
     if d.method == "speculative":
         seconds = costs.speculation(table, d.rule, d.gamma)
     else:

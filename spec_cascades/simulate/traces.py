@@ -82,15 +82,17 @@ def target_alone(steps: int) -> Work:
 
 
 def token_cascade(answer: Answer, rng: np.random.Generator) -> Work:
-    """A step a token, and in target_calls of them the target is called.
+    """A step a token, and in target_calls of them the target is called, the first time apart.
 
     In which ones the log does not say: they are drawn anew for each answer, all choices alike.
     """
-    calls = np.zeros(answer.tokens, int)
-    calls[rng.choice(answer.tokens, answer.target_calls, replace=False)] = 1
-    edges = np.flatnonzero(np.diff(calls[1:])) + 2  # where a run of like steps ends; the first is its own
+    kinds = np.ones(answer.tokens, int)
+    called = np.sort(rng.choice(answer.tokens, answer.target_calls, replace=False))
+    kinds[called] = 2
+    kinds[called[:1]] = 3
+    edges = np.flatnonzero(np.diff(kinds[1:])) + 2  # where a run of like steps ends; the first is its own
     bounds = [0, 1, *edges.tolist(), answer.tokens] if answer.tokens > 1 else [0, 1]
-    runs = [(1 + int(calls[a]), b - a) for a, b in pairwise(bounds)]
+    runs = [(int(kinds[a]), b - a) for a, b in pairwise(bounds)]
     return work((0, 1), *runs, shown=1)
 
 

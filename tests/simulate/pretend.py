@@ -6,7 +6,7 @@ LOOPS = {
     "lossless": (12.0, 8.0),
     "cascade": (13.0, 9.0),
     "token_kept": (11.0, 0.6),
-    "token_deferred": (17.4, 7.0),
+    "token_deferred": (18.4, 7.0),
     "sequence_kept": (4.0, 0.55),
     "sequence_deferred": (15.0, 4.75),
 }

@@ -48,9 +48,10 @@ def test_steps_with_rows_at_several_places(table):
     assert seconds((1, 0)) == pytest.approx(6 * MS)
     assert seconds((2, 3)) == pytest.approx(grown(6, 2) + grown(4, 3))
     seconds = costs.token_cascade(table)
-    assert seconds((0, 3, 0)) == pytest.approx(grown(0.6, 3))
-    assert seconds((0, 3, 1)) == pytest.approx(grown(7, 4))
-    assert seconds((1, 0, 0)) == pytest.approx(10.4 * MS)
+    assert seconds((0, 3, 0, 0)) == pytest.approx(grown(0.6, 3))
+    assert seconds((0, 3, 1, 0)) == pytest.approx(grown(7, 4))
+    assert seconds((0, 3, 1, 1)) == pytest.approx(grown(0.6 + 18.4 - 11, 5))
+    assert seconds((1, 0, 0, 0)) == pytest.approx(10.4 * MS)
     seconds = costs.both_stages(table)
     # first and step of the target's stage: what deferred answers take beyond kept ones.
     assert seconds((0, 0, 1, 0)) == pytest.approx((11 - 4.2) * MS)

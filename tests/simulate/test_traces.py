@@ -80,10 +80,11 @@ def test_a_token_cascade_calls_the_target_in_as_many_steps_as_the_log_says(token
         steps = [kind for kind, n in zip(work.kinds, work.counts, strict=True) for _ in range(n)]
         assert steps[0] == 0
         assert len(steps) == 1 + tokens
-        assert steps.count(2) == calls
+        target = [kind for kind in steps if kind >= 2]
+        assert target == [3] * (calls > 0) + [2] * (calls - 1)
         assert work.counts[work.shown] == 1
         places.append(steps)
     if 0 < calls < tokens:
-        share = np.mean(np.array(places)[:, 1:] == 2, axis=0)
+        share = np.mean(np.array(places)[:, 1:] >= 2, axis=0)
         assert (share > 0).all()
         assert (share < 1).all()
