@@ -142,12 +142,17 @@ def texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return [*parts[:-1], parts[-1] + stream.end()] if parts else []
 
 
+BLANKS = {i: 0x2400 + i for i in range(32)} | {ord(" "): "\N{OPEN BOX}"}
+
+
 def piece(tokenizer: Tokenizer, token: int) -> str:
     """The token's name in the vocabulary."""
     return tokenizer.pieces[token] if token < len(tokenizer.pieces) else f"<{token}>"
 
 
 def alone(tokenizer: Tokenizer, token: int) -> str:
-    """A token's text by itself, or its name where it has none or is part of a character."""
+    """A token's text by itself, blanks as pictures; its name where it is none or part of a character."""
     text = tokenizer.decode([token])
-    return text if text.strip() and "\N{REPLACEMENT CHARACTER}" not in text else piece(tokenizer, token)
+    if not text or "\N{REPLACEMENT CHARACTER}" in text:
+        return piece(tokenizer, token)
+    return text if text.strip() else text.translate(BLANKS)

@@ -102,3 +102,6 @@ def test_a_token_by_itself_has_a_name_where_it_has_no_text():
     assert alone(tok, half) == tok.pieces[half]
     assert alone(tok, tok.eos) == tok.pieces[tok.eos]
     assert alone(tok, tok.encode("n")[0]) == "n"
+    blanks = [alone(tok, i) for i in range(len(tok.pieces)) if (text := tok.decode([i])) and not text.strip()]
+    assert blanks, "the vocabulary has no blank: nothing was tested"
+    assert all(text.strip() and "Ġ" not in text and "Ċ" not in text for text in blanks)
