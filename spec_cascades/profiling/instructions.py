@@ -14,7 +14,8 @@ KEY, VALUE = 1, 2
 METADATA_NAME, METADATA_STATS = 2, 5
 STAT_ID, STAT_BYTES = 1, 6
 MODULE, COMPUTATIONS, INSTRUCTIONS = 1, 3, 2
-INSTRUCTION_NAME, INSTRUCTION_METADATA, OP_NAME = 1, 7, 2
+COMPUTATION_ID = 5
+INSTRUCTION_NAME, INSTRUCTION_METADATA, OP_NAME, CALLED = 1, 7, 2, 38
 
 PROGRAMS = "/host:metadata"
 PROTO = "Hlo Proto"
@@ -41,10 +42,30 @@ def origins(space: bytes) -> dict[str, dict[str, str]]:
 
 
 def _instructions(hlo: bytes) -> dict[str, str]:
-    module = one(hlo, MODULE)
-    each = [i for computation in all_of(module, COMPUTATIONS) for i in all_of(computation, INSTRUCTIONS)]
-    name = lambda i: one(i, INSTRUCTION_NAME).decode()
-    return {name(i): one(one(i, INSTRUCTION_METADATA), OP_NAME).decode() for i in each}
+    """A fusion that was left without an op_name has that of the last instruction in it that has one."""
+    each, inside = [], {}
+    for computation in all_of(one(hlo, MODULE), COMPUTATIONS):
+        told = dict_of(computation)
+        found = [dict_of(i) for i in told.get(INSTRUCTIONS, [])]
+        each += found
+        inside[told.get(COMPUTATION_ID, [0])[0]] = next((o for i in reversed(found) if (o := _own(i))), "")
+    called = lambda i: next((o for n in _called(i) if (o := inside.get(n, ""))), "")
+    return {i[INSTRUCTION_NAME][-1].decode(): _own(i) or called(i) for i in each}
+
+
+def _own(instruction: dict[int, list]) -> str:
+    return one(instruction.get(INSTRUCTION_METADATA, [b""])[-1], OP_NAME).decode()
+
+
+def _called(instruction: dict[int, list]) -> Iterator[int]:
+    """Ids of the computations that an instruction calls: numbers apart, or packed in one field."""
+    for value in instruction.get(CALLED, []):
+        at = 0
+        while isinstance(value, bytes) and at < len(value):
+            number, at = _varint(value, at)
+            yield number
+        if isinstance(value, int):
+            yield value
 
 
 # ------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from spec_cascades.checks import ConfigError
@@ -31,10 +32,13 @@ class Op(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A scope's time. ops: instructions that ran; largest: those with most time, (op_name, seconds)."""
+    """A scope's time. typical: each instruction's runs at their median, so that one which was interrupted
+    does not count; ops: runs of instructions; largest: op_names with most typical time, (op_name, seconds).
+    """
 
     scope: str
     seconds: float
+    typical: float
     ops: int
     largest: list[tuple[str, float]]
 
@@ -62,7 +66,7 @@ def read(folder: Path) -> list[Op]:
 
 
 def _ops(line: str, events: Iterable, origins: dict[str, dict[str, str]]) -> list[Op]:
-    """The events that are instructions, each with the time in which no other of its line ran inside it."""
+    """The events that are instructions, with the time in which no other of its line ran inside each."""
     made = []
     for event in events:
         stats = dict(event.stats)
@@ -79,7 +83,24 @@ def _ops(line: str, events: Iterable, origins: dict[str, dict[str, str]]) -> lis
         if open_:
             own[open_[-1]] -= end - start
         open_.append(i)
-    return [Op(line, name, origin, a, b, s) for (a, b, name, origin), s in zip(made, own, strict=True)]
+    places = _between([origin for *_, origin in made], [name for _, _, name, _ in made])
+    return [Op(line, e[2], o, e[0], e[1], s) for e, o, s in zip(made, places, own, strict=True)]
+
+
+def _between(origins: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Origins in order of time; an instruction without one that ran between two of one scope is of it, too.
+
+    A compiler's rewriting may leave a product without its origin, XLA's for the CPU does.
+    """
+    before, after = [], []
+    for found, each in ((before, origins), (after, reversed(origins))):
+        near = ""
+        for origin in each:
+            near = origin or near
+            found.append(scope(near))
+    after.reverse()
+    guess = lambda i: f"{before[i]}/{names[i].split('.')[0]}" if before[i] == after[i] != REST else ""
+    return [origin or guess(i) for i, origin in enumerate(origins)]
 
 
 def shares(ops: Sequence[Op], top: int = 3) -> list[Share]:
@@ -87,12 +108,16 @@ def shares(ops: Sequence[Op], top: int = 3) -> list[Share]:
     found = []
     for name in (*SCOPES, REST):
         here = [op for op in ops if op.scope == name]
-        by: dict[str, float] = {}
+        runs: dict[tuple[str, str], list[float]] = {}
         for op in here:
-            by[op.origin or op.name] = by.get(op.origin or op.name, 0.0) + op.seconds
+            runs.setdefault((op.origin or op.name, op.name), []).append(op.seconds)
+        by: dict[str, float] = {}
+        for (origin, _), took in runs.items():
+            by[origin] = by.get(origin, 0.0) + len(took) * median(took)
         largest = sorted(by.items(), key=lambda item: -item[1])[:top]
         if here:
-            found.append(Share(name, sum(op.seconds for op in here), len(here), largest))
+            spent = sum(op.seconds for op in here)
+            found.append(Share(name, spent, sum(by.values()), len(here), largest))
     return found
 
 
@@ -149,17 +174,21 @@ def show(title: str, ops: Sequence[Op]) -> None:
     if not console.is_terminal:
         console.width = 190
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for i, head in enumerate(("scope", "ms", "share", "instructions", "most of it (ms)")):
-        table.add_column(head, justify="left" if i in (0, 4) else "right")
+    for i, head in enumerate(
+        ("scope", "ms", "typical ms", "share", "instructions", "most of it (typical ms)")
+    ):
+        table.add_column(head, justify="left" if i in (0, 5) else "right")
     found = shares(ops)
-    total = sum(share.seconds for share in found)
+    total = sum(share.typical for share in found)
     for share in found:
         largest = ", ".join(f"{_short(name)} {1e3 * seconds:.2f}" for name, seconds in share.largest)
-        part = f"{share.seconds / total:.0%}" if total else "-"
-        table.add_row(share.scope, f"{1e3 * share.seconds:.2f}", part, str(share.ops), largest)
+        part = f"{share.typical / total:.0%}" if total else "-"
+        times = (f"{1e3 * seconds:.2f}" for seconds in (share.seconds, share.typical))
+        table.add_row(share.scope, *times, part, str(share.ops), largest)
     table.caption = (
         f"{1e3 * span(ops):.2f} ms from the first instruction to the last; times of all threads or streams "
-        "summed, an instruction without those inside it; tracing slows short instructions down"
+        "summed, an instruction without those inside it; typical: every run of an instruction at its median; "
+        "tracing slows short instructions down"
     )
     console.print(table)
 

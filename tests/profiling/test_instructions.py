@@ -34,6 +34,18 @@ def test_the_origin_of_every_instruction_of_every_program():
     assert instructions.origins(SPACE) == {"jit_run(18)": OPS, "jit_run(20)": {"x": "y"}}
 
 
+@pytest.mark.parametrize("called", [put(38, 128) + put(38, 77), put(38, varint(77) + varint(128))])
+def test_a_fusion_without_an_origin_has_that_of_the_last_in_it(called):
+    """Ids apart as well as packed, small as well as large."""
+    instruction = lambda name, origin="": put(2, put(1, name) + (put(7, put(2, origin)) if origin else b""))
+    fused = instruction("a", "jit(run)/draft/mul") + instruction("b", "jit(run)/draft/add") + instruction("c")
+    main = put(2, put(1, "fusion") + called) + instruction("copy")
+    module = put(3, put(1, "fused") + put(5, 128) + fused) + put(3, put(1, "main") + put(5, 3) + main)
+    found = instructions._instructions(put(1, module))
+    assert found["fusion"] == "jit(run)/draft/add"
+    assert found["copy"] == ""
+
+
 def test_programs_are_read_from_their_own_plane_only():
     assert instructions.origins(SPACE.replace(b"/host:metadata", b"/host:metadatb")) == {}
 

@@ -125,6 +125,35 @@ def test_an_instruction_counts_without_those_inside_it():
     assert scopes.span(_made()) == pytest.approx(100e-9)
 
 
+def test_a_run_that_was_interrupted_does_not_count_as_typical():
+    stat = dict(hlo_op="dot", hlo_module="jit_run", program_id=7)
+    events = [_event("dot", 100 * i, 100 * i + long, **stat) for i, long in enumerate((2, 3, 90, 3, 1))]
+    (share,) = scopes.shares(scopes._ops("line", events, {"jit_run(7)": PATHS}))
+    assert share.seconds == pytest.approx(99e-9)
+    assert share.typical == pytest.approx(15e-9)
+    assert share.largest == [(PATHS["dot"], share.typical)]
+
+
+def test_an_instruction_without_an_origin_is_of_the_scope_it_ran_in():
+    path = "jit(run)/while/body/{}/x".format
+    told = [
+        "",
+        path("draft"),
+        "",
+        path("draft"),
+        "",
+        "",
+        path("score"),
+        "jit(run)/add",
+        "",
+        path("score"),
+        "",
+    ]
+    found = scopes._between(told, [f"dot.{i}" for i in range(len(told))])
+    assert found[2] == "draft/dot"
+    assert [i for i, origin in enumerate(found) if not origin] == [0, 4, 5, 8, 10]
+
+
 def test_the_slices_of_one_scope_are_joined_and_the_loop_itself_is_not_drawn():
     drawn = [(e["name"], e["ts"], e["dur"]) for e in scopes.slices(_made()) if e["ph"] == "X"]
     assert drawn == [("draft", 0.01, 0.05), ("rest", 0.06, 0.005), ("verify", 0.065, 0.03)]
