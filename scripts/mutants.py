@@ -49,6 +49,8 @@ COPIED = ("tests/models/test_copying.py", "-k", "share and (markov or t5)")
 LEAN = ("tests/decode/test_drafting.py", "-k", "behind_the_last or lags")
 CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
+PACE = ("tests/planning/test_speed.py", "tests/planning/test_roofline.py")
+INSIDE = ("tests/profiling/test_scopes.py", "-k", "inside")
 
 LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
 T5 = "models/t5.py"
@@ -169,6 +171,28 @@ MUTANTS = [
         "whole = behind(0 * source[0], source[1], ",
         COPIED,
     ),
+    Mutant(
+        "a batch's answers end together",
+        "planning/speed.py",
+        ") ** rows\n        more",
+        ")\n        more",
+        PACE,
+    ),
+    Mutant(
+        "a plan's lossless block drafts once too often",
+        "planning/roofline.py",
+        "(gamma - 1) * self.call",
+        "gamma * self.call",
+        PACE,
+    ),
+    Mutant(
+        "key heads beyond their number divide a cache",
+        "planning/roofline.py",
+        "min(self.over(role), model.kv_heads)",
+        "self.over(role)",
+        PACE,
+    ),
+    Mutant("a loop's time counts what is in it", "profiling/scopes.py", "-= end - start", "-= 0", INSIDE),
 ]
 
 

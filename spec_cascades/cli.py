@@ -10,6 +10,7 @@ from spec_cascades.commands import (
     checking,
     checkpoints,
     generate,
+    plan,
     reproduce,
     rules,
     runs,
@@ -20,7 +21,10 @@ from spec_cascades.commands import (
     tune,
 )
 
-COMMANDS = (generate, trace, runs, reproduce, tune, simulate, checking, training, checkpoints, tasks, rules)
+COMMANDS = (
+    *(generate, trace, runs, reproduce, tune, simulate, plan),
+    *(checking, training, checkpoints, tasks, rules),
+)
 """In the order of --help."""
 
 

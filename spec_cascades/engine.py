@@ -304,12 +304,14 @@ def _timed(
 ) -> tuple[loop.Generation, float]:
     """The answers and the seconds; `watch` or `stop` see each block, which costs a round trip."""
     began = time.perf_counter()
-    progress = loop.start(*call)
+    with jax.profiler.TraceAnnotation("prefill"):
+        progress = loop.start(*call)
     before = jax.device_get(loop.finish(progress, call.request)) if stop else None
     steps = 1 if watch or stop else loop.FOREVER
     while True:
-        progress = loop.run(call.method, call.params, progress, call.request, steps)
-        out, done = jax.device_get((loop.finish(progress, call.request), progress.done))
+        with jax.profiler.TraceAnnotation("run"):
+            progress = loop.run(call.method, call.params, progress, call.request, steps)
+            out, done = jax.device_get((loop.finish(progress, call.request), progress.done))
         if stop and (length := stop(before, out)) is not None:
             progress = loop.cut(progress, before, length)
             out, done = jax.device_get((loop.finish(progress, call.request), progress.done))

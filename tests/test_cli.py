@@ -97,6 +97,24 @@ def test_generate_compares_with_the_target_alone_when_asked():
     assert alone.endswith("times as long")
 
 
+def test_generate_leaves_a_trace_and_a_table_where_it_is_asked(tmp_path):
+    done = cli("generate", "--profile", tmp_path / "p", "The sun is shining today.", engine=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert "0-speculative-v3" in done.stderr
+    assert [p.suffix for p in (tmp_path / "p").rglob("*.xplane.pb")] == [".pb"]
+    assert (tmp_path / "p" / "0-speculative-v3" / "scopes.json.gz").is_file()
+
+
+def test_evaluate_traces_what_it_runs_and_says_when_that_is_nothing(tmp_path):
+    run = ["evaluate", config(tmp_path), "--profile", tmp_path / "p"]
+    done = [cli(*run, engine=True) for _ in range(2)]
+    assert [d.returncode for d in done] == [0, 0], done[0].stderr
+    assert "trace: " in done[0].stderr
+    assert "nothing was traced" in done[1].stderr
+    assert done[0].stdout == done[1].stdout
+
+
 def test_generate_jsonl_holds_the_whole_answer():
     done = cli("generate", "--jsonl", "--set", "decoding.alpha=0.5", "Good morning, Tom.", engine=True)
     (row,) = [json.loads(line) for line in done.stdout.splitlines()]

@@ -8,6 +8,7 @@ from spec_cascades import config
 from spec_cascades.audit.settings import Audit
 from spec_cascades.config import expand
 from spec_cascades.distill.settings import Distill
+from spec_cascades.planning.settings import Plan
 from spec_cascades.replay.settings import Replay
 from spec_cascades.reproduce import Experiment, columns
 from spec_cascades.simulate.settings import Simulate
@@ -18,7 +19,10 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def schema_of(path):
-    folders = {"paper": Experiment, "embedded": Experiment, "distill": Distill, "train": Train}
+    folders = {
+        **{"paper": Experiment, "embedded": Experiment, "distill": Distill, "train": Train},
+        "plan": Plan,
+    }
     own = {
         CONFIGS / "smollm2.yaml": config.Generate,
         CONFIGS / "checks" / "audit.yaml": Audit,

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from spec_cascades.commands import profiling
+
 
 def add(commands: Any) -> None:
     text = "answers to prompts from the arguments, a file or stdin (one a line, blank lines skipped)"
@@ -19,6 +21,7 @@ def add(commands: Any) -> None:
     )
     sub.add_argument("--jsonl", action="store_true", help="one JSON object an answer instead of its text")
     sub.add_argument("--compare", action="store_true", help="then time the target alone on the same prompts")
+    profiling.add_flag(sub)
     sub.set_defaults(command=_generate)
 
 
@@ -28,7 +31,10 @@ def _generate(args: argparse.Namespace) -> None:
 
     config = load(Generate, args.config, args.set)
     prompts = _prompts(args)
-    engine = prompting.load(config)
+    profiled = profiling.wrapped(args, config.models)
+    if profiled:
+        config = replace(config, refill=False)  # a batch that is refilled compiles as it goes
+    engine = profiled or prompting.load(config)
     stream = prompting.Stream(_write) if config.decoding.batch_size == 1 and not args.jsonl else None
     watch = stream and (lambda answers: stream.grow(answers[0].text))
     totals = prompting.Totals()
@@ -49,6 +55,7 @@ def _generate(args: argparse.Namespace) -> None:
             f"target alone: {alone.line()}; {alone.seconds / totals.seconds:.2f} times as long",
             file=sys.stderr,
         )
+    profiling.show(profiled)
 
 
 def _write(text: str) -> None:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spec_cascades.commands import shared
+from spec_cascades.commands import profiling, shared
 
 
 def add(commands: Any) -> None:
@@ -15,6 +15,7 @@ def add(commands: Any) -> None:
     ):
         sub = commands.add_parser(name, help=text, description=f"{text}; {shared.TARGETS}")
         shared.add_config(sub)
+        profiling.add_flag(sub)
         sub.set_defaults(command=command)
     text = "records to a page, tables (markdown, CSV, LaTeX) and plots"
     sub = commands.add_parser("report", help=text, description=f"{text}; several runs: several tasks")
@@ -32,7 +33,9 @@ def _evaluate(args: argparse.Namespace) -> None:
     from spec_cascades import config, evaluate, report
 
     asked = config.load(config.Evaluate, *shared.config(args))
-    report.show([evaluate.run(asked, check=shared.check(args, asked.task))])
+    engine = profiling.wrapped(args, asked.models)
+    report.show([evaluate.run(asked, engine, shared.check(args, asked.task))])
+    profiling.show(engine)
     print(f"record: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
 
 
@@ -40,7 +43,9 @@ def _sweep(args: argparse.Namespace) -> None:
     from spec_cascades import config, report, sweep
 
     asked = config.load(config.Sweep, *shared.config(args))
-    report.show(sweep.run(asked, check=shared.check(args, asked.task)))
+    engine = profiling.wrapped(args, asked.models)
+    report.show(sweep.run(asked, engine, shared.check(args, asked.task)))
+    profiling.show(engine)
     print(f"records: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
 
 

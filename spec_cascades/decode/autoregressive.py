@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 
 from spec_cascades.cache import Cache
@@ -42,8 +43,10 @@ class Autoregressive:
         caches: Mapping[str, Cache],
         request: Request,
     ) -> Block:
-        logits, cache = self.lm.extend(params[self.name], view.last[:, None], caches[self.name])
-        logits = edited(logits[:, 0], request.edits, view.seen)
-        token = draw(distribution(logits, request.sampling), noise.residual[:, 0])
+        with jax.named_scope("draft" if self.name == "drafter" else "score"):
+            logits, cache = self.lm.extend(params[self.name], view.last[:, None], caches[self.name])
+        with jax.named_scope("draft" if self.name == "drafter" else "verify"):
+            logits = edited(logits[:, 0], request.edits, view.seen)
+            token = draw(distribution(logits, request.sampling), noise.residual[:, 0])
         one, none = jnp.ones_like(token), jnp.zeros_like(token)
         return Block(token[:, None], one, none, none, {self.name: cache}, {self.name: one})

@@ -190,7 +190,10 @@ def start(
     """
     b = tokens.shape[0]
     capacity = tokens.shape[1] + max_new + method.width if capacity is None else capacity
-    read = {name: lm.prefill(params[name], tokens, lengths, capacity) for name, lm in method.models.items()}
+    with jax.named_scope("prefill"):
+        read = {
+            name: lm.prefill(params[name], tokens, lengths, capacity) for name, lm in method.models.items()
+        }
     zeros = lambda *shape: jnp.zeros((b, *shape), jnp.int32)
     text = zeros(max_new + 1).at[:, 0].set(next(iter(read.values()))[0])
     return Progress(

@@ -278,11 +278,12 @@ class Scored:
         caches: Mapping[str, Cache],
         request: Request,
     ) -> Block:
-        logits, cache = self.drafter.extend(params["drafter"], view.last[:, None], caches["drafter"])
-        logits = edited(logits[:, 0], request.edits, view.seen)
-        token = draw(distribution(logits, request.sampling), noise.draft[:, 0])
-        logs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-        log = jnp.take_along_axis(logs, token[:, None], axis=1)
+        with jax.named_scope("draft"):
+            logits, cache = self.drafter.extend(params["drafter"], view.last[:, None], caches["drafter"])
+            logits = edited(logits[:, 0], request.edits, view.seen)
+            token = draw(distribution(logits, request.sampling), noise.draft[:, 0])
+            logs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+            log = jnp.take_along_axis(logs, token[:, None], axis=1)
         here = jnp.arange(view.own.shape[1]) == jnp.where(view.done, -1, view.emitted)[:, None]
         one, none = jnp.ones_like(token), jnp.zeros_like(token)
         return Block(
@@ -333,12 +334,14 @@ class Verifying:
     ) -> Block:
         drafts, drafted = view.own
         read = jnp.concatenate([view.last[:, None], drafts], axis=1)
-        made = {name: lm.extend(params[name], read, caches[name]) for name, lm in self.models.items()}
-        seen = used_along(view.seen, drafts)
-        q, p = (edited(made[name][0], request.edits, seen) for name in ("drafter", "target"))
-        pair = Pair(*(distribution(x, request.sampling) for x in (q, p)), raw(q), raw(p))
-        drafts = jnp.pad(drafts, ((0, 0), (0, 1)))
-        verdict = verify(noise, drafts, drafted, pair, RULES["lossless"], request.alpha)
+        with jax.named_scope("score"):
+            made = {name: lm.extend(params[name], read, caches[name]) for name, lm in self.models.items()}
+        with jax.named_scope("verify"):
+            seen = used_along(view.seen, drafts)
+            q, p = (edited(made[name][0], request.edits, seen) for name in ("drafter", "target"))
+            pair = Pair(*(distribution(x, request.sampling) for x in (q, p)), raw(q), raw(p))
+            drafts = jnp.pad(drafts, ((0, 0), (0, 1)))
+            verdict = verify(noise, drafts, drafted, pair, RULES["lossless"], request.alpha)
         return Block(
             tokens=verdict.tokens,
             count=verdict.accepted + 1,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -77,18 +78,21 @@ class TokenCascade:
         caches: Mapping[str, Cache],
         request: Request,
     ) -> Block:
-        logits, drafter = self.drafter.extend(params["drafter"], view.last[:, None], caches["drafter"])
-        q_logits = edited(logits[:, 0], request.edits, view.seen)
-        q, q_raw = distribution(q_logits, request.sampling), raw(q_logits)
-        defers = self.rule.mask(Pair(q, q, q_raw, q_raw), request.alpha[:, None])[:, 0] & ~view.done
-        late = self._catch_up(params["target"], view, caches["target"], defers)
-        draft = draw(q, noise.draft[:, 0])
+        with jax.named_scope("draft"):
+            logits, drafter = self.drafter.extend(params["drafter"], view.last[:, None], caches["drafter"])
+            q_logits = edited(logits[:, 0], request.edits, view.seen)
+            q, q_raw = distribution(q_logits, request.sampling), raw(q_logits)
+            defers = self.rule.mask(Pair(q, q, q_raw, q_raw), request.alpha[:, None])[:, 0] & ~view.done
+            draft = draw(q, noise.draft[:, 0])
+        with jax.named_scope("score"):
+            late = self._catch_up(params["target"], view, caches["target"], defers)
 
         def deferred() -> Array:
             p = distribution(edited(late.logits, request.edits, view.seen), request.sampling)
             return jnp.where(defers, draw(p, noise.residual[:, 0]), draft)
 
-        token = lax.cond(jnp.any(defers), deferred, lambda: draft)
+        with jax.named_scope("verify"):
+            token = lax.cond(jnp.any(defers), deferred, lambda: draft)
         one = jnp.ones_like(token)
         return Block(
             tokens=token[:, None],
@@ -165,14 +169,15 @@ class Oracle:
         caches: Mapping[str, Cache],
         request: Request,
     ) -> Block:
-        read = {
-            name: lm.extend(params[name], view.last[:, None], caches[name])
-            for name, lm in self.models.items()
-        }
-        q, p = (edited(read[name][0][:, 0], request.edits, view.seen) for name in ("drafter", "target"))
-        pair = Pair(*(distribution(x, request.sampling) for x in (q, p)), raw(q), raw(p))
-        draft = draw(pair.q, noise.draft[:, 0])
-        token, stands = self._decide(noise, draft, pair, request.alpha)
+        read = {}
+        for scope, (name, lm) in zip(("score", "draft"), self.models.items(), strict=True):
+            with jax.named_scope(scope):
+                read[name] = lm.extend(params[name], view.last[:, None], caches[name])
+        with jax.named_scope("verify"):
+            q, p = (edited(read[name][0][:, 0], request.edits, view.seen) for name in ("drafter", "target"))
+            pair = Pair(*(distribution(x, request.sampling) for x in (q, p)), raw(q), raw(p))
+            draft = draw(pair.q, noise.draft[:, 0])
+            token, stands = self._decide(noise, draft, pair, request.alpha)
         one = jnp.ones_like(token)
         return Block(
             tokens=token[:, None],

@@ -36,14 +36,15 @@ def of(models: Models, role: str, prompt: int, decoding: Decoding) -> Size | Non
     on this machine; nothing is fetched.
     """
     room = decoding.max_new_tokens + decoding.gamma + 1
-    return _size(getattr(models, role), models.dtype, decoding.batch_size, prompt, room)
+    return size(getattr(models, role), models.dtype, decoding.batch_size, prompt, room)
 
 
 @cache
-def _size(ref: str | None, dtype: str, rows: int, prompt: int, room: int) -> Size | None:
+def size(ref: str | None, dtype: str, rows: int, prompt: int, room: int) -> Size | None:
+    """The model of a reference, with caches for so many rows, prompts and further tokens; None if unknown."""
     if (ref or "").partition(":")[0] == "lookup":
         return Size(0, 0, 0, 0.0, 0)
-    lm, shapes = _found(ref and ref.removeprefix("copy:"))
+    lm, shapes = found(ref)
     if lm is None:
         return None
     width = {"bfloat16": 2, "float32": 4}[dtype]
@@ -59,7 +60,9 @@ def preset(ref: str) -> str:
     return name.lower().removesuffix("-it").removesuffix("-pt").removesuffix("-instruct")
 
 
-def _found(ref: str | None) -> tuple[Any, dict[str, Any]]:
+def found(ref: str | None) -> tuple[Any, dict[str, Any]]:
+    """The model of a reference or of a published size's name, and its leaves' shapes by path; (None, {}) if
+    unknown."""
     from spec_cascades.checkpoints import families, peek
     from spec_cascades.checkpoints.tree import flatten
     from spec_cascades.models import gemma, llama, t5
@@ -67,9 +70,11 @@ def _found(ref: str | None) -> tuple[Any, dict[str, Any]]:
     known = t5.PRESETS | gemma.PRESETS | llama.PRESETS
     if ref is None:
         return None, {}
-    if ref.startswith("hf://") and preset(ref) in known:
+    ref = ref.removeprefix("copy:")
+    here = ref.startswith("embedded:") or Path(ref).expanduser().exists()
+    if not here and preset(ref) in known:
         config = known[preset(ref)]
-    elif ref.startswith("embedded:") or Path(ref).expanduser().exists():
+    elif here:
         config = peek(ref).config
     else:
         return None, {}
