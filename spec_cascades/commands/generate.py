@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from spec_cascades.commands import hosting
+
 
 def add(commands: Any) -> None:
     text = "answers to prompts from the arguments, a file or stdin (one a line, blank lines skipped)"
@@ -19,15 +21,22 @@ def add(commands: Any) -> None:
     )
     sub.add_argument("--jsonl", action="store_true", help="one JSON object an answer instead of its text")
     sub.add_argument("--compare", action="store_true", help="then time the target alone on the same prompts")
+    hosting.add(sub)
     sub.set_defaults(command=_generate)
 
 
 def _generate(args: argparse.Namespace) -> None:
-    from spec_cascades import prompting
     from spec_cascades.config import Generate, load
 
-    config = load(Generate, args.config, args.set)
-    prompts = _prompts(args)
+    config, join = load(Generate, args.config, args.set), hosting.asked(args)
+    prompts = _prompts(args) if join.alone else _met(args, config, join)
+    with hosting.speaking(join):
+        _answer(args, config, prompts)
+
+
+def _answer(args: argparse.Namespace, config: Any, prompts: list[str]) -> None:
+    from spec_cascades import prompting
+
     engine = prompting.load(config)
     stream = prompting.Stream(_write) if config.decoding.batch_size == 1 and not args.jsonl else None
     watch = stream and (lambda answers: stream.grow(answers[0].text))
@@ -49,6 +58,17 @@ def _generate(args: argparse.Namespace) -> None:
             f"target alone: {alone.line()}; {alone.seconds / totals.seconds:.2f} times as long",
             file=sys.stderr,
         )
+
+
+def _met(args: argparse.Namespace, config: Any, join: Any) -> list[str]:
+    """Process 0's prompts, for all of one mesh to answer in step."""
+    from spec_cascades import hosts
+
+    hosts.join(join)
+    hosts.refuse_copies(config.models)
+    with hosts.together():
+        prompts = _prompts(args) if hosts.lead() else []
+    return json.loads(hosts.share(json.dumps(prompts).encode()))
 
 
 def _write(text: str) -> None:

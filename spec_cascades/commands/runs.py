@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spec_cascades.commands import shared
+from spec_cascades.commands import hosting, shared
 
 
 def add(commands: Any) -> None:
@@ -15,6 +15,7 @@ def add(commands: Any) -> None:
     ):
         sub = commands.add_parser(name, help=text, description=f"{text}; {shared.TARGETS}")
         shared.add_config(sub)
+        hosting.add(sub)
         sub.set_defaults(command=command)
     text = "records to a page, tables (markdown, CSV, LaTeX) and plots"
     sub = commands.add_parser("report", help=text, description=f"{text}; several runs: several tasks")
@@ -29,19 +30,25 @@ def add(commands: Any) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from spec_cascades import config, evaluate, report
+    from spec_cascades import config
 
-    asked = config.load(config.Evaluate, *shared.config(args))
-    report.show([evaluate.run(asked, check=shared.check(args, asked.task))])
-    print(f"record: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+    _run(args, config.as_sweep(config.load(config.Evaluate, *shared.config(args))), "record")
 
 
 def _sweep(args: argparse.Namespace) -> None:
-    from spec_cascades import config, report, sweep
+    from spec_cascades import config
 
-    asked = config.load(config.Sweep, *shared.config(args))
-    report.show(sweep.run(asked, check=shared.check(args, asked.task)))
-    print(f"records: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+    _run(args, config.load(config.Sweep, *shared.config(args)), "records")
+
+
+def _run(args: argparse.Namespace, asked: Any, what: str) -> None:
+    from spec_cascades import report
+
+    join, check = hosting.asked(args), shared.check(args, asked.task)
+    records = hosting.run(join)(asked, check=check)
+    if hosting.lead(join):
+        report.show(records)
+        print(f"{what}: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
 
 
 def _merge(args: argparse.Namespace) -> None:
