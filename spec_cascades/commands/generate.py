@@ -63,9 +63,10 @@ def _answer(args: argparse.Namespace, config: Any, prompts: list[str]) -> None:
 def _met(args: argparse.Namespace, config: Any, join: Any) -> list[str]:
     """Process 0's prompts, for all of one mesh to answer in step."""
     from spec_cascades import hosts
+    from spec_cascades.hosts import running
 
     hosts.join(join)
-    hosts.refuse_copies(config.models)
+    running.refuse_copies(config.models)
     with hosts.together():
         prompts = _prompts(args) if hosts.lead() else []
     return json.loads(hosts.share(json.dumps(prompts).encode()))

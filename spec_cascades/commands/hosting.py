@@ -38,11 +38,12 @@ def asked(args: argparse.Namespace) -> Join:
 
 
 def run(join: Join) -> Any:
-    """`sweep.run`, once the processes have met, or the one for many."""
+    """`sweep.run`, or the one for many processes, once they have met."""
     from spec_cascades import hosts, sweep
+    from spec_cascades.hosts import running
 
     hosts.join(join)
-    return sweep.run if join.alone else hosts.run
+    return sweep.run if join.alone else running.run
 
 
 def lead(join: Join) -> bool:

@@ -33,7 +33,7 @@ class Echo:
 def run(
     sweep: Sweep, engine: sweeps.Runner | None, check: Check | None, bar: sweeps.Bar
 ) -> list[dict[str, Any]]:
-    """The records from process 0, [] from the others; `hosts.run` has the rest."""
+    """The records from process 0, [] from the others; `running.run` has the rest."""
     records: list[dict[str, Any]] = []
     with gathering.together():
         work = sweeps.prepared(sweep)

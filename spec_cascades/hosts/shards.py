@@ -22,7 +22,7 @@ SHARDS = "shards"
 def run(
     sweep: Sweep, engine: sweeps.Runner | None, check: Check | None, bar: sweeps.Bar
 ) -> list[dict[str, Any]]:
-    """The whole run's records from process 0, [] from the others; `hosts.run` has the rest."""
+    """The whole run's records from process 0, [] from the others; `running.run` has the rest."""
     i, n = gathering.place()
     with gathering.together():
         _check(sweep, n)

@@ -26,7 +26,7 @@ def run(
 ) -> None:
     """Runs what is not yet done of every column; one bar counts the batches of all of them.
 
-    each: runs a column's sweep, called as `sweep.run` is; `hosts.run` does in many processes.
+    each: runs a column's sweep, called as `sweep.run` is; `hosts.running.run` does in many processes.
     Each column's run folder is that of its sweep, so that a kill at any moment loses and repeats nothing.
     Raises ConfigError as `sweep.run`; the examples of all columns are read before the first one runs.
     """

@@ -8,7 +8,7 @@ import pytest
 from fakes import FakeEngine
 from many import Many
 
-from spec_cascades import hosts, runlog, sweep
+from spec_cascades import runlog, sweep
 from spec_cascades.checks import ConfigError
 from spec_cascades.config import Decoding, Sweep, Task
 from spec_cascades.hosts import lockstep, running, shards
@@ -143,15 +143,15 @@ def test_the_way_follows_the_mesh(three, tmp_path, monkeypatch, alone):
     for spanning in (False, True):
         monkeypatch.setattr(running, "spans", lambda models, spanning=spanning: spanning)
         folder = tmp_path / str(spanning)
-        three.all(lambda i, folder=folder: hosts.run(asked(folder), fake()))
+        three.all(lambda i, folder=folder: running.run(asked(folder), fake()))
         assert records(folder) == alone
         assert (folder / shards.SHARDS).exists() is not spanning
-        refused = three.all(lambda i: hosts.refuse_copies(None))
+        refused = three.all(lambda i: running.refuse_copies(None))
         assert [isinstance(x, ConfigError) for x in refused] == [not spanning] * 3
 
 
 def test_a_process_alone_is_a_plain_sweep(monkeypatch, tmp_path, alone):
     one = Many(monkeypatch, 1)
-    one.all(lambda i: hosts.run(asked(tmp_path / "one"), fake()))
+    one.all(lambda i: running.run(asked(tmp_path / "one"), fake()))
     assert records(tmp_path / "one") == alone
     assert not (tmp_path / "one" / shards.SHARDS).exists()
