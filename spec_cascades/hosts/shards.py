@@ -52,7 +52,7 @@ def _check(sweep: Sweep, n: int) -> None:
         )
     total = len(ask(sweep.task, sweep.models.chat).examples)
     if total < n:
-        raise ConfigError(f"--processes: {n}, but there are {total} examples")
+        raise ConfigError(f"examples: {total}, which cannot be divided among {n} processes")
     out = Path(sweep.output)
     if gathering.lead() and (out / runlog.EXAMPLES).exists() and not (out / SHARDS).exists():
         raise ConfigError(f"output: {out} holds the run of a single process; go on with one, or give another")

@@ -83,7 +83,7 @@ def test_what_cannot_be_divided_is_refused_before_any_work(three, tmp_path):
     engine = fake()
     refused = lambda config: three.all(lambda i: shards.run(config, engine, None, sweep.ALONE))
     for error in refused(asked(tmp_path / "a", limit=2)):
-        assert "--processes: 3, but there are 2 examples" in str(error)
+        assert "examples: 2, which cannot be divided among 3 processes" in str(error)
     for error in refused(asked(tmp_path / "a", shard="0/2")):
         assert "task.shard: '0/2'" in str(error)
     sweep.run(asked(tmp_path / "b"), fake())
