@@ -46,17 +46,25 @@ def run(join: Join) -> Any:
     return sweep.run if join.alone else running.run
 
 
-def lead(join: Join) -> bool:
-    """Whether this process is the one that prints."""
+@contextmanager
+def leading(join: Join) -> Iterator[bool]:
+    """Whether this process is the one that shows what was found. The others stay: who leaves ends the run."""
     from spec_cascades import hosts
 
-    return join.alone or hosts.lead()
+    if join.alone:
+        yield True
+        return
+    with hosts.together():
+        yield hosts.lead()
 
 
 @contextmanager
 def speaking(join: Join) -> Iterator[None]:
-    """What is printed inside is printed once, by process 0."""
-    if lead(join):
+    """What is printed inside, where all answer in step, is printed once, by process 0."""
+    from spec_cascades import hosts
+
+    # Not `leading`: a process that fails amid the others' collectives must go, and they with it.
+    if join.alone or hosts.lead():
         yield
         return
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):

@@ -43,10 +43,9 @@ def _reproduce(args: argparse.Namespace) -> None:
     check = _check(args, experiment)
     if not args.report:
         running.run(experiment, check=check, each=hosting.run(join))
-    if not hosting.lead(join):
-        return
-    for path in running.show(experiment, check):
-        print(path, file=sys.stderr)
+    with hosting.leading(join) as leads:
+        for path in running.show(experiment, check) if leads else []:
+            print(path, file=sys.stderr)
 
 
 def _dry(args: argparse.Namespace, experiment: Any) -> None:

@@ -46,9 +46,10 @@ def _run(args: argparse.Namespace, asked: Any, what: str) -> None:
 
     join, check = hosting.asked(args), shared.check(args, asked.task)
     records = hosting.run(join)(asked, check=check)
-    if hosting.lead(join):
-        report.show(records)
-        print(f"{what}: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+    with hosting.leading(join) as leads:
+        if leads:
+            report.show(records)
+            print(f"{what}: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
 
 
 def _merge(args: argparse.Namespace) -> None:

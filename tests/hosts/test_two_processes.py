@@ -38,20 +38,21 @@ def start(tmp_path_factory):
     }
 
     def begin(out, *flags, own=()):
-        command = [sys.executable, str(WORKER), *own, "sweep", str(folder / "sweep.yaml"), f"output={out}"]
+        asked = ("sweep", str(folder / "sweep.yaml"), f"output={out}") if out else ("generate",)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen([*command, *flags], env=os.environ | kept, **pipes)
+        command = [sys.executable, str(WORKER), *own, *asked, *flags]
+        return subprocess.Popen(command, env=os.environ | kept, **pipes)
 
     return begin
 
 
-def both(start, outs, own=((), ())):
+def both(start, outs, own=((), ()), more=((), ())):
     """Exit codes and what was printed, (out, err), of two processes that meet."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     flags = ("--coordinator", address, "--processes", "2", "--heartbeat", "10")
-    running = [start(outs[i], *flags, "--process", str(i), own=own[i]) for i in (0, 1)]
+    running = [start(outs[i], *flags, "--process", str(i), *more[i], own=own[i]) for i in (0, 1)]
     said = [process.communicate() for process in running]
     return [process.returncode for process in running], said
 
@@ -119,3 +120,18 @@ def test_models_on_the_devices_of_both_run_in_step(start, alone, tmp_path):
     assert len(batches(outs[0])) == len(set(batches(outs[0]))) == 6
     same(outs[0], alone)
     assert not outs[1].exists()
+
+
+def test_prompts_are_those_of_process_0_and_so_is_what_is_printed(start):
+    prompts = (("we are at home",), ("--file", "nowhere.txt"))
+    codes, said = both(start, [None, None], own=(("--pretend",), ("--pretend",)), more=prompts)
+    assert codes == [0, 0], said
+    assert ["home" in out for out, _ in said] == [True, False]
+    assert ["1 answers" in err for _, err in said] == [True, False]
+
+
+def test_answers_that_all_would_give_alike_are_refused(start):
+    codes, said = both(start, [None, None], more=(("hello",), ("hello",)))
+    assert codes == [2, 2], said
+    for _, err in said:
+        assert "let mesh span the processes" in err

@@ -1,9 +1,9 @@
 """The command line over the toy pair, as one process of several:
 
-`python tests/hosts/worker.py [--die N] [--everywhere] sweep CONFIG --coordinator ...`
+`python tests/hosts/worker.py [--die N] [--everywhere | --pretend] sweep CONFIG --coordinator ...`
 
 --die: kills itself after its N-th batch, once that is on disk. --everywhere: the models lie on the devices of
-all processes, as those of a mesh that spans them.
+all processes, as those of a mesh that spans them; --pretend: they are said to, and there are none (`fakes`).
 """
 
 import argparse
@@ -19,12 +19,15 @@ def main():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--die", type=int)
     parser.add_argument("--everywhere", action="store_true")
+    parser.add_argument("--pretend", action="store_true")
     own, arguments = parser.parse_known_args()
+    import fakes
+
     from spec_cascades import cli, engine, runlog
     from spec_cascades.hosts import running
 
-    engine.Engine = _engine(engine.Engine, own.everywhere)
-    if own.everywhere:
+    engine.Engine = fakes.FakeEngine if own.pretend else _engine(engine.Engine, own.everywhere)
+    if own.everywhere or own.pretend:
         running.spans = lambda models: True
     if own.die is not None:
         runlog.Log.append = _fatal(runlog.Log.append, own.die)
