@@ -48,6 +48,7 @@ LOOKED_UP = ("tests/decode/test_lookup.py", "-k", "every_path and v3")
 COPIED = ("tests/models/test_copying.py", "-k", "share and (markov or t5)")
 LEAN = ("tests/decode/test_drafting.py", "-k", "behind_the_last or lags")
 CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
+HOSTS = ("tests/hosts/test_gathering.py", "tests/hosts/test_running.py")
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 PACE = ("tests/planning/test_speed.py", "tests/planning/test_roofline.py")
 INSIDE = ("tests/profiling/test_scopes.py", "-k", "inside")
@@ -193,6 +194,35 @@ MUTANTS = [
         PACE,
     ),
     Mutant("a loop's time counts what is in it", "profiling/scopes.py", "-= end - start", "-= 0", INSIDE),
+    Mutant(
+        "a message keeps its padding",
+        "hosts/gathering.py",
+        "max(0, min(CHUNK, size - start))",
+        "CHUNK",
+        HOSTS,
+    ),
+    Mutant(
+        "who fails says nothing",
+        "hosts/gathering.py",
+        '_line(failed).encode() if failed else b""',
+        'b""',
+        HOSTS,
+    ),
+    Mutant(
+        "others begin where their own files say",
+        "hosts/lockstep.py",
+        "else Echo(done)",
+        "else Echo([])",
+        HOSTS,
+    ),
+    Mutant(
+        "logs stay on the disks of their processes",
+        "hosts/shards.py",
+        "if gathering.lead() and not (path",
+        "if False and not (path",
+        HOSTS,
+    ),
+    Mutant("all take the first shard", "hosts/shards.py", 'shard=f"{i}/{n}"', 'shard=f"0/{n}"', HOSTS),
 ]
 
 

@@ -1,9 +1,11 @@
 """The command line: arguments to configurations, errors to one line and an exit code. Nobody imports it.
 
-Exit codes: 0 done, 1 an audit found a violation, 2 bad input (one line on stderr), 130 interrupted.
+Exit codes: 0 done, 1 an audit found a violation, 2 bad input (one line on stderr), 75 another process of the
+run is gone (start all again), 130 interrupted.
 """
 
 import argparse
+import os
 import sys
 
 from spec_cascades.commands import (
@@ -20,6 +22,7 @@ from spec_cascades.commands import (
     training,
     tune,
 )
+from spec_cascades.hosts import Lost
 
 COMMANDS = (
     *(generate, trace, runs, reproduce, tune, simulate, plan),
@@ -44,6 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("spec-cascades: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
+    except Lost as error:
+        print(f"spec-cascades: {error}", file=sys.stderr, flush=True)
+        os._exit(75)  # by the front door jax would wait for the one that is gone, and abort with its stack
     except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
         if args.traceback:
             raise

@@ -68,6 +68,26 @@ class Bar(NamedTuple):
 ALONE = Bar()
 
 
+class Lines(Protocol):
+    """What a sweep asks of `runlog.Log`."""
+
+    lines: list[dict[str, Any]]
+
+    def append(self, line: dict[str, Any]) -> None: ...
+
+
+class Work(NamedTuple):
+    """A sweep with its examples read and its points laid out."""
+
+    sweep: Sweep
+    asked: Asked
+    points: list[Point]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return identity(self.sweep, self.asked)
+
+
 def run(
     sweep: Sweep, engine: Runner | None = None, check: Check | None = None, bar: Bar = ALONE
 ) -> list[dict[str, Any]]:
@@ -77,17 +97,32 @@ def run(
     generated programs (`metrics.scoring.score`); answers of coding tasks are not scored without it. Raises
     ConfigError when OUT belongs to another configuration.
     """
+    work = prepared(sweep)
+    with runlog.opened(Path(sweep.output), work.identity) as log:
+        answer(work, log, engine, bar)
+        return finished(work, log, check)
+
+
+def prepared(sweep: Sweep) -> Work:
+    """The first of `run`'s three steps; nothing is written. Raises ConfigError for unreadable examples."""
     asked = ask(sweep.task, sweep.models.chat)
-    points = [Point(p.name, settled(p.decoding, asked)) for p in expand(sweep)]
-    folder = Path(sweep.output)
-    with runlog.opened(folder, identity(sweep, asked)) as log:
-        done = {(u["point"], u["repeat"], u["first"]) for u in log.lines if u["kind"] == "batch"}
-        units = [u for u in schedule(points, sweep.repeats, len(asked.examples)) if u.key not in done]
-        if units:
-            role = "drafter" if sweep.models.target is None else "target"
-            _work(engine or _engine(sweep), log, units, asked, len(done), role, bar)
-        records = build_records(asdict(sweep), points, asked, log.lines, check)
-        runlog.write_records(folder / runlog.RECORDS, records)
+    return Work(sweep, asked, [Point(p.name, settled(p.decoding, asked)) for p in expand(sweep)])
+
+
+def answer(work: Work, log: Lines, engine: Runner | None = None, bar: Bar = ALONE) -> None:
+    """The second: answers that the log does not have are added to it."""
+    sweep, asked, points = work
+    done = {(u["point"], u["repeat"], u["first"]) for u in log.lines if u["kind"] == "batch"}
+    units = [u for u in schedule(points, sweep.repeats, len(asked.examples)) if u.key not in done]
+    if units:
+        role = "drafter" if sweep.models.target is None else "target"
+        _work(engine or _engine(sweep), log, units, asked, len(done), role, bar)
+
+
+def finished(work: Work, log: Lines, check: Check | None = None) -> list[dict[str, Any]]:
+    """The third: the log's answers scored, OUT/records.jsonl written."""
+    records = build_records(asdict(work.sweep), work.points, work.asked, log.lines, check)
+    runlog.write_records(Path(work.sweep.output) / runlog.RECORDS, records)
     return records
 
 
@@ -138,7 +173,7 @@ def batches(sweep: Sweep) -> int:
 
 
 def _work(
-    engine: Runner, log: runlog.Log, units: list[Unit], asked: Asked, done: int, role: str, bar: Bar
+    engine: Runner, log: Lines, units: list[Unit], asked: Asked, done: int, role: str, bar: Bar
 ) -> None:
     longest = max(u.point.decoding.max_new_tokens for u in units)
     texts, cut = fitted(engine, asked, longest, role)

@@ -113,7 +113,8 @@ LIGHT = (
     *"config cli commands tokenizers metrics report tasks sweep evaluate merging records".split(),
     *"splitting tradeoffs reading gin_files reproduce replay.settings replay.store".split(),
     *"replay.measured replay.table audit.settings audit.cells audit.chi_square audit.table".split(),
-    *"trace.tokens trace.showing trace.terminal trace.page simulate costs tuning profiling planning".split(),
+    *"trace.tokens trace.showing trace.terminal trace.page simulate costs tuning".split(),
+    *"profiling planning hosts".split(),
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spec_cascades.commands import profiling
+from spec_cascades.commands import hosting, profiling
 
 
 def add(commands: Any) -> None:
@@ -22,15 +22,22 @@ def add(commands: Any) -> None:
     sub.add_argument("--jsonl", action="store_true", help="one JSON object an answer instead of its text")
     sub.add_argument("--compare", action="store_true", help="then time the target alone on the same prompts")
     profiling.add_flag(sub)
+    hosting.add(sub)
     sub.set_defaults(command=_generate)
 
 
 def _generate(args: argparse.Namespace) -> None:
-    from spec_cascades import prompting
     from spec_cascades.config import Generate, load
 
-    config = load(Generate, args.config, args.set)
-    prompts = _prompts(args)
+    config, join = load(Generate, args.config, args.set), hosting.asked(args)
+    prompts = _prompts(args) if join.alone else _met(args, config, join)
+    with hosting.speaking(join):
+        _answer(args, config, prompts)
+
+
+def _answer(args: argparse.Namespace, config: Any, prompts: list[str]) -> None:
+    from spec_cascades import prompting
+
     profiled = profiling.wrapped(args, config.models)
     if profiled:
         config = replace(config, refill=False)  # a batch that is refilled compiles as it goes
@@ -56,6 +63,18 @@ def _generate(args: argparse.Namespace) -> None:
             file=sys.stderr,
         )
     profiling.show(profiled)
+
+
+def _met(args: argparse.Namespace, config: Any, join: Any) -> list[str]:
+    """Process 0's prompts, for all of one mesh to answer in step."""
+    from spec_cascades import hosts
+    from spec_cascades.hosts import running
+
+    hosts.join(join)
+    running.refuse_copies(config.models)
+    with hosts.together():
+        prompts = _prompts(args) if hosts.lead() else []
+    return json.loads(hosts.share(json.dumps(prompts).encode()))
 
 
 def _write(text: str) -> None:

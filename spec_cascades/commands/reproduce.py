@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spec_cascades.commands import shared
+from spec_cascades.commands import hosting, shared
 
 
 def add(commands: Any) -> None:
@@ -24,6 +24,7 @@ def add(commands: Any) -> None:
         help="with --dry-run: take times from these records, not from a chip's peaks",
     )
     sub.add_argument("--report", action="store_true", help="print what is finished; run nothing")
+    hosting.add(sub)
     sub.set_defaults(command=_reproduce)
 
 
@@ -33,14 +34,18 @@ def _reproduce(args: argparse.Namespace) -> None:
 
     if args.measured and not args.dry_run:
         raise ConfigError("--measured is for the times of --dry-run")
+    join = hosting.asked(args)
+    if not join.alone and (args.dry_run or args.report):
+        raise ConfigError("--dry-run and --report run nothing: one process is enough")
     experiment = load(Experiment, args.config, args.overrides)
     if args.dry_run:
         return _dry(args, experiment)
     check = _check(args, experiment)
     if not args.report:
-        running.run(experiment, check=check)
-    for path in running.show(experiment, check):
-        print(path, file=sys.stderr)
+        running.run(experiment, check=check, each=hosting.run(join))
+    with hosting.leading(join) as leads:
+        for path in running.show(experiment, check) if leads else []:
+            print(path, file=sys.stderr)
 
 
 def _dry(args: argparse.Namespace, experiment: Any) -> None:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spec_cascades.commands import profiling, shared
+from spec_cascades.commands import hosting, profiling, shared
 
 
 def add(commands: Any) -> None:
@@ -16,6 +16,7 @@ def add(commands: Any) -> None:
         sub = commands.add_parser(name, help=text, description=f"{text}; {shared.TARGETS}")
         shared.add_config(sub)
         profiling.add_flag(sub)
+        hosting.add(sub)
         sub.set_defaults(command=command)
     text = "records to a page, tables (markdown, CSV, LaTeX) and plots"
     sub = commands.add_parser("report", help=text, description=f"{text}; several runs: several tasks")
@@ -30,23 +31,29 @@ def add(commands: Any) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from spec_cascades import config, evaluate, report
+    from spec_cascades import config
 
-    asked = config.load(config.Evaluate, *shared.config(args))
-    engine = profiling.wrapped(args, asked.models)
-    report.show([evaluate.run(asked, engine, shared.check(args, asked.task))])
-    profiling.show(engine)
-    print(f"record: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+    _run(args, config.as_sweep(config.load(config.Evaluate, *shared.config(args))), "record")
 
 
 def _sweep(args: argparse.Namespace) -> None:
-    from spec_cascades import config, report, sweep
+    from spec_cascades import config
 
-    asked = config.load(config.Sweep, *shared.config(args))
+    _run(args, config.load(config.Sweep, *shared.config(args)), "records")
+
+
+def _run(args: argparse.Namespace, asked: Any, what: str) -> None:
+    from spec_cascades import report
+
+    join, check = hosting.asked(args), shared.check(args, asked.task)
+    run = hosting.run(join)
     engine = profiling.wrapped(args, asked.models)
-    report.show(sweep.run(asked, engine, shared.check(args, asked.task)))
-    profiling.show(engine)
-    print(f"records: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
+    records = run(asked, engine, check)
+    with hosting.leading(join) as leads:
+        if leads:
+            report.show(records)
+            profiling.show(engine)
+            print(f"{what}: {Path(asked.output) / 'records.jsonl'}", file=sys.stderr)
 
 
 def _merge(args: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,15 @@ Record = dict[str, Any]
 NUMBERS = "table2.jsonl"
 
 
-def run(experiment: Experiment, engine: sweep.Runner | None = None, check: Check | None = None) -> None:
+def run(
+    experiment: Experiment,
+    engine: sweep.Runner | None = None,
+    check: Check | None = None,
+    each: Callable[..., Any] = sweep.run,
+) -> None:
     """Runs what is not yet done of every column; one bar counts the batches of all of them.
 
+    each: runs a column's sweep, called as `sweep.run` is; `hosts.running.run` does in many processes.
     Each column's run folder is that of its sweep, so that a kill at any moment loses and repeats nothing.
     Raises ConfigError as `sweep.run`; the examples of all columns are read before the first one runs.
     """
@@ -29,7 +35,7 @@ def run(experiment: Experiment, engine: sweep.Runner | None = None, check: Check
     for i, column in enumerate(todo):
         label = f"{column.name} ({i + 1} of {len(todo)})"
         print(f"spec-cascades: {label}: {column.folder}", file=sys.stderr)
-        sweep.run(column.sweep, engine, check, sweep.Bar(label, sum(sizes[:i]), sum(sizes[i + 1 :])))
+        each(column.sweep, engine, check, sweep.Bar(label, sum(sizes[:i]), sum(sizes[i + 1 :])))
 
 
 def gather(experiment: Experiment) -> list[Record]:
