@@ -48,6 +48,8 @@ LOOKED_UP = ("tests/decode/test_lookup.py", "-k", "every_path and v3")
 COPIED = ("tests/models/test_copying.py", "-k", "share and (markov or t5)")
 LEAN = ("tests/decode/test_drafting.py", "-k", "behind_the_last or lags")
 CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
+PARTS = ("tests/checkpoints/test_placing.py", "-k", "parts_of_joined")
+PLACED = ("tests/checkpoints/test_placing.py", "-k", "same_bits or read_once")
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 
 LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
@@ -168,6 +170,19 @@ MUTANTS = [
         "whole = behind(*source, ",
         "whole = behind(0 * source[0], source[1], ",
         COPIED,
+    ),
+    Mutant(
+        "a part is read for each device", "checkpoints/placing.py", "if key not in read:", "if key:", PLACED
+    ),
+    Mutant(
+        "a stacked tensor in another's slot",
+        "checkpoints/families/base.py",
+        "i - own.start for",
+        "-1 for",
+        PLACED,
+    ),
+    Mutant(
+        "a head's numbers from its first on", "checkpoints/placing.py", "own.start - start * size", "0", PARTS
     ),
 ]
 

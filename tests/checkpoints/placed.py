@@ -27,7 +27,7 @@ from spec_cascades.models import gemma, t5
 LAYOUTS = {
     "first": ("four", None),
     "last": (None, "four"),
-    "both": ("four", "two"),
+    "both": ("two", "four"),
     "eight": (("two", "four"), None),
 }
 """What the longest axes are divided by: of a leaf's axes the earliest that can be, then the latest."""
