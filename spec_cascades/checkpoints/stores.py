@@ -16,6 +16,8 @@ from spec_cascades.checkpoints.tree import CheckpointError
 
 CHUNK = 2**22
 """Bytes that our own writer packs together: what reading needs beside an array's own place."""
+ENTRY = 2**16
+"""What a cache may count for a chunk besides its bytes (about 1,000): with less it keeps none."""
 
 
 class Array(NamedTuple):
@@ -62,7 +64,8 @@ class Stores:
             opened = ts.open(array.spec, read=True, open=True, context=_context(0)).result()
             kept = math.prod(opened.chunk_layout.read_chunk.shape) * opened.dtype.numpy_dtype.itemsize
             if kept > CHUNK:
-                opened = ts.open(array.spec, read=True, open=True, context=_context(kept)).result()
+                spec = array.spec | {"recheck_cached_data": False}
+                opened = ts.open(spec, read=True, open=True, context=_context(kept + ENTRY)).result()
             self._open = array, opened
         return self._open[1]
 
