@@ -49,6 +49,8 @@ COPIED = ("tests/models/test_copying.py", "-k", "share and (markov or t5)")
 LEAN = ("tests/decode/test_drafting.py", "-k", "behind_the_last or lags")
 CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
 HOSTS = ("tests/hosts/test_gathering.py", "tests/hosts/test_running.py")
+PARTS = ("tests/checkpoints/test_placing.py", "-k", "parts_of_joined")
+PLACED = ("tests/checkpoints/test_placing.py", "-k", "same_bits or read_once")
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 PACE = ("tests/planning/test_speed.py", "tests/planning/test_roofline.py")
 INSIDE = ("tests/profiling/test_scopes.py", "-k", "inside")
@@ -223,6 +225,19 @@ MUTANTS = [
         HOSTS,
     ),
     Mutant("all take the first shard", "hosts/shards.py", 'shard=f"{i}/{n}"', 'shard=f"0/{n}"', HOSTS),
+    Mutant(
+        "a part is read for each device", "checkpoints/placing.py", "if key not in read:", "if key:", PLACED
+    ),
+    Mutant(
+        "a stacked tensor in another's slot",
+        "checkpoints/families/base.py",
+        "i - own.start for",
+        "-1 for",
+        PLACED,
+    ),
+    Mutant(
+        "a head's numbers from its first on", "checkpoints/placing.py", "own.start - start * size", "0", PARTS
+    ),
 ]
 
 

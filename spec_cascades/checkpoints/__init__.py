@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from spec_cascades.checkpoints import drafter, gguf, orbax, references, safetensors, t5x, vocabulary
 from spec_cascades.checkpoints.families.base import Opened
+from spec_cascades.checkpoints.placing import Placement, build, spread
 from spec_cascades.checkpoints.references import EMBEDDED
 from spec_cascades.checkpoints.safetensors import save
 from spec_cascades.checkpoints.tree import CheckpointError, flatten
@@ -40,43 +41,52 @@ class Header(NamedTuple):
     path: Path | None
 
 
-def load(ref: str, dtype: str = "bfloat16") -> Loaded:
+def load(ref: str, dtype: str = "bfloat16", place: Placement | None = None) -> Loaded:
     """The model that `ref` names, its weights in `dtype` ("float32" or "bfloat16").
 
+    place: (path of a leaf, its shape) -> the sharding of the global array that it becomes, of which this
+    process reads only what its own devices hold; None: whole, on one device.
+
     Raises ValueError for a reference of no known form, a dtype the family must not run in, a model that
-    cannot be fetched, and (CheckpointError) tensors that are missing, unused or of the wrong shape.
+    cannot be fetched, a sharding that does not divide its leaf, and (CheckpointError) tensors that are
+    missing, unused or of the wrong shape.
     """
     path = _fetch(ref)
-    if path is not None and path.suffix == gguf.SUFFIX:
-        return _gguf(path, ref, dtype)
     if path is not None and (target := drafter.target_of(path)) is not None:
-        return _drafter(path, target, ref, dtype)
-    opened = _open(path, ref)
+        return _drafter(path, target, ref, dtype, place)
+    opened, config, tokenizer = _describe(path, ref)
     opened.family.check_dtype(dtype)
-    config, tokenizer = vocabulary.read(opened.family, opened.config, path)
-    return Loaded(opened.family.lm(config), opened.read(dtype), tokenizer, config, ref)
+    return Loaded(opened.family.lm(config), opened.read(dtype, place), tokenizer, config, ref)
 
 
 def peek(ref: str) -> Header:
-    """What `ref` names, as far as headers tell; GGUF files and distilled drafters are read all the same.
+    """What `ref` names, as far as headers tell; of a distilled drafter the layers that are its own are read.
 
     Raises ValueError as `load` does.
     """
     path = _fetch(ref)
-    if path is not None and (path.suffix == gguf.SUFFIX or drafter.target_of(path) is not None):
-        whole = load(ref)
-        parameters = sum(leaf.size for leaf in flatten(whole.params).values())
-        held = (
-            _gguf_stored(path)
-            if path.suffix == gguf.SUFFIX
-            else safetensors.open_folder(path).bytes_by_dtype()
-        )
-        return Header(whole.lm, whole.tokenizer, whole.config, parameters, held, path)
+    if path is not None and (target := drafter.target_of(path)) is not None:
+        whole = peek(target)
+        lm, shapes, config = drafter.describe(path, whole.config)
+        held = safetensors.open_folder(path).bytes_by_dtype()
+        return Header(lm, whole.tokenizer, config, _count(shapes), held, path)
+    opened, config, tokenizer = _describe(path, ref)
+    shapes = flatten(opened.family.shapes_of(config))
+    return Header(opened.family.lm(config), tokenizer, config, _count(shapes), opened.stored, path)
+
+
+def _count(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
+def _describe(path: Path | None, ref: str) -> tuple[Opened, Any, Tokenizer | None]:
+    """A checkpoint that is whole in itself, its weights unread; its Config with the ids in use; tokenizer."""
+    if path is not None and path.suffix == gguf.SUFFIX:
+        opened, metadata = gguf.open_model(path)
+        tokenizer = from_gguf(metadata)
+        return opened, vocabulary.fit(opened.family, opened.config, tokenizer, str(path)), tokenizer
     opened = _open(path, ref)
-    config, tokenizer = vocabulary.read(opened.family, opened.config, path)
-    shapes = flatten(opened.family.shapes_of(config)).values()
-    parameters = sum(math.prod(shape) for shape in shapes)
-    return Header(opened.family.lm(config), tokenizer, config, parameters, opened.stored, path)
+    return opened, *vocabulary.read(opened.family, opened.config, path)
 
 
 def _fetch(ref: str) -> Path | None:
@@ -109,25 +119,13 @@ def _bucket(ref: str) -> Opened:
         raise ValueError(references.unreachable(ref, error)) from error
 
 
-def _drafter(path: Path, target: str, ref: str, dtype: str) -> Loaded:
-    """A distilled drafter, whose table, head and tokenizer are its target's."""
-    whole = load(target, dtype)
-    lm, params, config = drafter.read(path, whole.params, whole.config, dtype)
-    return Loaded(lm, params, whole.tokenizer, config, ref)
+def _drafter(path: Path, target: str, ref: str, dtype: str, place: Placement | None) -> Loaded:
+    """A distilled drafter, whose table, head and tokenizer are its target's: nothing else of that is read.
 
-
-def _gguf(path: Path, ref: str, dtype: str) -> Loaded:
-    family, config, params, metadata = gguf.read(path, dtype)
-    tokenizer = from_gguf(metadata)
-    config = vocabulary.fit(family, config, tokenizer, str(path))
-    return Loaded(family.lm(config), params, tokenizer, config, ref)
-
-
-def _gguf_stored(path: Path) -> dict[str, int]:
-    from gguf import GGUFReader
-
-    held: dict[str, int] = {}
-    for tensor in GGUFReader(path).tensors:
-        kind = tensor.tensor_type.name
-        held[kind] = held.get(kind, 0) + int(tensor.n_bytes)
-    return held
+    The two are read whole, and what was made of them is then moved to its place leaf by leaf.
+    """
+    opened, config, tokenizer = _describe(_fetch(target), target)
+    opened.family.check_dtype(dtype)
+    shared = {name: leaf for name, leaf in opened.leaves.items() if drafter.is_shared(name)}
+    lm, params, small = drafter.read(path, build(shared, dtype), config, dtype)
+    return Loaded(lm, params if place is None else spread(params, place), tokenizer, small, ref)

@@ -5,11 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from spec_cascades.checkpoints import families
 from spec_cascades.checkpoints.tree import CheckpointError, as_weight, check_exact, flatten, unflatten
 from spec_cascades.typing import Params
 
@@ -40,6 +42,13 @@ def target_of(path: Path) -> str | None:
     return str(settings.get("target"))
 
 
+def is_shared(leaf: str) -> bool:
+    """Whether a leaf of the target, by its path, is part of its drafters too."""
+    from spec_cascades.distill import student
+
+    return leaf.split("/")[0] in (student.TABLE, student.HEAD)
+
+
 class Stored(NamedTuple):
     """What a folder holds: the drafter's settings, its trunk, and the ids it proposes (None: all)."""
 
@@ -59,6 +68,24 @@ def read(path: Path, target: Params, config: Any, dtype: str) -> tuple[Any, Para
     small = student.config_of(config, drafter, ids)
     lm, params = student.assemble(target, config, small, trunk, ids)
     return lm, params, small
+
+
+def describe(path: Path, config: Any) -> tuple[Any, dict[str, tuple[int, ...]], Any]:
+    """LM, shapes by path and Config of the drafter in a folder, given its target's Config.
+
+    Raises CheckpointError as `stored` does.
+    """
+    from spec_cascades.distill import student
+
+    drafter, trunk, ids = stored(path, config, "float32")
+    small = student.config_of(config, drafter, ids)
+    shapes = flatten(families.by_config(config).shapes_of(config)).items()
+    shared = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes if is_shared(name)}
+    whole = jax.eval_shape(
+        lambda target: student.assemble(target, config, small, trunk, ids)[1], unflatten(shared)
+    )
+    lm = student.lm_of(config, small, ids)
+    return lm, {name: leaf.shape for name, leaf in flatten(whole).items()}, small
 
 
 def stored(path: Path, config: Any, dtype: str) -> Stored:

@@ -1,18 +1,19 @@
 """GGUF files of the llama family: llama.cpp's names and metadata, each tensor dequantised as it is placed."""
 
 import mmap
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from spec_cascades.checkpoints import families
-from spec_cascades.checkpoints.families.base import Family, Place
+from spec_cascades.checkpoints.families.base import Family, Opened, Place
 from spec_cascades.checkpoints.families.llama import HEAD, TABLE
-from spec_cascades.checkpoints.tree import CheckpointError, blank, check_exact, flatten, unflatten
+from spec_cascades.checkpoints.placing import Index, Leaf
+from spec_cascades.checkpoints.tree import CheckpointError, check_exact, flatten
 from spec_cascades.models.llama import Config, Linear, Llama3
 from spec_cascades.typing import Params
 
@@ -43,8 +44,18 @@ STRETCHES = (Llama3(8.0), Llama3(32.0))
 def read(path: Path, dtype: str) -> tuple[Family, Config, Params, dict[str, Any]]:
     """Family, Config, parameters in `dtype` and metadata of a GGUF file.
 
-    Raises ValueError for a dtype that is not supported, and CheckpointError unless the file holds exactly a
-    llama model's tensors, in types that can be dequantised.
+    Raises ValueError for a dtype that is not supported, and CheckpointError as `open_model` does and for
+    types that cannot be dequantised.
+    """
+    opened, metadata = open_model(path)
+    opened.family.check_dtype(dtype)
+    return opened.family, opened.config, opened.read(dtype), metadata
+
+
+def open_model(path: Path) -> tuple[Opened, dict[str, Any]]:
+    """What a GGUF file holds, its tensors unread, and its metadata.
+
+    Raises CheckpointError unless the file holds exactly a llama model's tensors.
     """
     reader = _open(path)
     metadata = {name: field.contents() for name, field in reader.fields.items()}
@@ -52,7 +63,6 @@ def read(path: Path, dtype: str) -> tuple[Family, Config, Params, dict[str, Any]
     if architecture not in ARCHITECTURES:
         raise CheckpointError(f"{path} holds a {architecture!r}, not one of {list(ARCHITECTURES)}")
     family = families.by_model_type("llama")
-    family.check_dtype(dtype)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     config = _config(metadata, tensors)
     places = {_name(theirs): place for theirs, place in family.places(config).items()}
@@ -62,10 +72,18 @@ def read(path: Path, dtype: str) -> tuple[Family, Config, Params, dict[str, Any]
     check_exact(expected, found, str(path))
     leaves = {}
     for name, place in places.items():
-        leaves[place.path] = _leaf(tensors[name], place, config, dtype)
-        # What was read of the mapped file need not stay in memory.
-        reader.data._mmap.madvise(mmap.MADV_DONTNEED)
-    return family, config, unflatten(leaves), metadata
+        fill = partial(_fill, reader, tensors[name], place, _turned(place, config))
+        leaves[place.path] = Leaf(shapes[place.path], fill)
+    return Opened(family, config, _stored(tensors.values()), leaves), metadata
+
+
+def _stored(tensors: Iterable[Any]) -> dict[str, int]:
+    """Bytes by llama.cpp's name of a type."""
+    held: dict[str, int] = {}
+    for tensor in tensors:
+        kind = tensor.tensor_type.name
+        held[kind] = held.get(kind, 0) + int(tensor.n_bytes)
+    return held
 
 
 def _open(path: Path) -> Any:
@@ -157,31 +175,38 @@ def _scaling(
 # Tensors
 
 
-def _leaf(tensor: Any, place: Place, config: Config, dtype: str) -> jnp.ndarray:
-    shape = _shape(tensor)
-    leaf = blank(shape if place.axes is None else tuple(shape[i] for i in place.axes), dtype)
-    view = place.view(leaf)
-    _dequantise(tensor, view)
-    heads = {"attention/query": config.heads, "attention/key": config.kv_heads}
-    for part, n in heads.items():
-        if f"/{part}/" in place.path:
-            view[...] = _half_rotated(view, n)
-    return jax.device_put(leaf)
+def _turned(place: Place, config: Config) -> int:
+    """Rows of a head whose rotary pairs are neighbours; 1 for tensors that are not turned."""
+    return config.head_dim if re.search("/attention/(query|key)/", place.path) else 1
 
 
-def _half_rotated(rows: np.ndarray, heads: int) -> np.ndarray:
+def _fill(reader: Any, tensor: Any, place: Place, head: int, out: np.ndarray, index: Index) -> None:
+    """Writes a part of a leaf: the rows it needs, whole heads where `head` is more than 1, ROWS at a time."""
+    view, (rows, *rest) = place.view(out, index)
+    step = max(1, ROWS // head) * head
+    for at in range(rows.start // head * head, rows.stop, step):
+        end = min(at + step, -(-rows.stop // head) * head)
+        own = slice(max(at, rows.start), min(end, rows.stop))
+        values = _half_rotated(_dequantised(tensor, at, end), head)
+        view[own.start - rows.start : own.stop - rows.start] = values[own.start - at : own.stop - at, *rest]
+        # What was read of the mapped file need not stay in memory.
+        reader.data._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def _half_rotated(rows: np.ndarray, head: int) -> np.ndarray:
     """Rows of q or k, whose rotary pairs GGUF keeps as neighbours (2j, 2j + 1), as halves (j, j + d/2)."""
-    apart = rows.reshape(heads, -1, 2, rows.shape[1])
+    if head == 1:
+        return rows
+    apart = rows.reshape(-1, head // 2, 2, rows.shape[1])
     return apart.swapaxes(1, 2).reshape(rows.shape)
 
 
-def _dequantise(tensor: Any, view: np.ndarray) -> None:
-    """Writes the tensor's values, ROWS rows at a time."""
+def _dequantised(tensor: Any, start: int, stop: int) -> np.ndarray:
+    """Rows of a tensor, float32."""
     from gguf import dequantize
 
-    data, kind = tensor.data, tensor.tensor_type
+    kind = tensor.tensor_type
     try:
-        for at in range(0, len(data), ROWS):
-            view[at : at + ROWS] = dequantize(data[at : at + ROWS], kind)
+        return dequantize(tensor.data[start:stop], kind)
     except NotImplementedError as error:
         raise CheckpointError(f"{tensor.name} is of type {kind.name}, which cannot be dequantised") from error

@@ -5,11 +5,9 @@ place in the attention pattern joined on a first axis) and nested, as its module
 keeps the nested tree under `params`.
 """
 
-import itertools
 import json
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -19,19 +17,12 @@ import jax.numpy as jnp
 
 from spec_cascades.checkpoints import families
 from spec_cascades.checkpoints.families.base import Family, Opened, stored
-from spec_cascades.checkpoints.tree import (
-    CheckpointError,
-    blank,
-    check_exact,
-    check_floating,
-    flatten,
-    unflatten,
-)
+from spec_cascades.checkpoints.placing import Leaf
+from spec_cascades.checkpoints.stores import CHUNK, Array, Stores
+from spec_cascades.checkpoints.tree import CheckpointError, check_exact, check_floating, flatten, unflatten
 from spec_cascades.typing import Params
 
 MODEL, PARAMS, MARK = "model.json", "params", "_METADATA"
-CHUNK = 2**22
-"""Bytes that are packed together: what reading needs beside an array's own place."""
 
 RUN = {"collections", "opt_state", "params", "step"}
 """What lies beside the parameters in the folder of a training run."""
@@ -42,13 +33,11 @@ SEEING = re.compile(r"(SigLiPFromPatches_0|vision_encoder|embedder/mm_\w+)(/|$)"
 STACKED = re.compile(r"stacked_layers/attention_type_(\d+)/(.+)")
 
 
-class Leaf(NamedTuple):
-    """An array of an Orbax tree: its keys, shape and dtype in the file, and how tensorstore opens it."""
+class Found(NamedTuple):
+    """An array of an Orbax tree: its keys, and what its metadata say."""
 
     keys: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    spec: dict[str, Any]
+    array: Array
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -109,10 +98,11 @@ def _own(path: Path) -> Opened:
         raise CheckpointError(f"{path / MODEL} cannot be read as a model's description: {error!r}") from error
     family = families.by_model_type(model_type)
     config = _from_json(family.config, given, path / MODEL)
-    leaves = {"/".join(leaf.keys): leaf for leaf in _leaves(path / PARAMS)}
-    check_exact(flatten(family.shapes_of(config)), {k: leaf.shape for k, leaf in leaves.items()}, str(path))
-    held = _stored(leaves.values())
-    return Opened(family, config, held, lambda dtype: unflatten(_restore(path / PARAMS, leaves, dtype)))
+    arrays = {"/".join(found.keys): found.array for found in _arrays(path / PARAMS)}
+    check_exact(flatten(family.shapes_of(config)), {k: array.shape for k, array in arrays.items()}, str(path))
+    stores = Stores()
+    leaves = {name: stores.leaf(array) for name, array in arrays.items()}
+    return Opened(family, config, _stored(arrays.values()), leaves)
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -151,11 +141,11 @@ def read(path: Path, dtype: str) -> tuple[Family, Any, Params]:
     return opened.family, opened.config, opened.read(dtype)
 
 
-def _stored(leaves: Any) -> dict[str, int]:
-    return stored((leaf.dtype, leaf.shape) for leaf in leaves)
+def _stored(arrays: Any) -> dict[str, int]:
+    return stored((array.dtype, array.shape) for array in arrays)
 
 
-def _leaves(path: Path) -> list[Leaf]:
+def _arrays(path: Path) -> list[Found]:
     """The arrays that an Orbax tree's metadata lists; CheckpointError for integers and unreadable files."""
     import orbax.checkpoint as ocp
 
@@ -166,12 +156,11 @@ def _leaves(path: Path) -> list[Leaf]:
         raise CheckpointError(f"{path} cannot be read as Orbax: {error}") from error
     if metadata is None:
         raise CheckpointError(f"{path} cannot be read as Orbax: it has no metadata or no arrays")
-    found = [
-        Leaf(keys, tuple(leaf.shape), str(leaf.dtype), _spec(path, leaf.name, metadata.use_zarr3))
-        for keys, leaf in _walk(metadata.tree)
-    ]
-    for leaf in found:
-        check_floating("/".join(leaf.keys), leaf.dtype)
+    found = []
+    for keys, leaf in _walk(metadata.tree):
+        spec, name = _spec(path, leaf.name, metadata.use_zarr3), f"{path}: {'/'.join(keys)}"
+        found.append(Found(keys, Array(name, tuple(leaf.shape), str(leaf.dtype), spec)))
+        check_floating("/".join(keys), leaf.dtype)
     return found
 
 
@@ -194,72 +183,33 @@ def _walk(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> list[tuple[tu
     return found
 
 
-def _restore(path: Path, leaves: Mapping[str, Leaf], dtype: str) -> dict[str, jax.Array]:
-    """The arrays by name, one after another, each straight into its dtype.
-
-    With tensorstore rather than Orbax, which reads all at once and keeps another 100 MB of what it has read.
-    """
-    import tensorstore as ts
-
-    context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
-    # A quarter of the largest keeps many readers busy, and what they hold well below that array's size.
-    budget = max([CHUNK, *(_stored([leaf])[leaf.dtype] // 4 for leaf in leaves.values())])
-    arrays = {}
-    for name, leaf in leaves.items():
-        try:
-            source = ts.open(leaf.spec, read=True, open=True, context=context).result()
-            value = blank(leaf.shape, dtype)
-            place, cast = ts.array(value), ts.cast(source, value.dtype)
-            for part in _parts(source, budget):
-                place[part].write(cast[part]).result()
-        except ValueError as error:
-            raise CheckpointError(f"{path}: {name} cannot be read: {error}") from error
-        arrays[name] = jax.device_put(value)
-    return arrays
-
-
-def _parts(source: Any, budget: int) -> Iterator[tuple[slice, ...]]:
-    """The array's domain in parts of whole chunks, of at most `budget` bytes unless one chunk is more."""
-    steps, chunk = [], source.chunk_layout.read_chunk.shape
-    size = math.prod(chunk) * source.dtype.numpy_dtype.itemsize
-    for length, own in zip(source.shape, chunk, strict=True):
-        count = max(1, min(budget // size, -(-length // own)))
-        steps.append(count * own)
-        size *= count
-    cut = lambda length, step: [slice(i, min(i + step, length)) for i in range(0, length, step)]
-    return itertools.product(*map(cut, source.shape, steps))
-
-
 # ----------------------------------------------------------------------------------------------------
 # Gemma as it is published
 
 
 def _gemma(path: Path) -> Opened:
     family = families.by_model_type("gemma")
-    leaves = {name: leaf for leaf in _leaves(path) if (name := _name(leaf)) is not None}
-    pattern = 1 + max((int(m[1]) for name in leaves if (m := STACKED.fullmatch(name))), default=-1)
-    shapes = {n: s for name, leaf in leaves.items() for n, s in _apart(name, leaf.shape, pattern).items()}
+    arrays = {name: found.array for found in _arrays(path) if (name := _name(found.keys)) is not None}
+    pattern = 1 + max((int(m[1]) for name in arrays if (m := STACKED.fullmatch(name))), default=-1)
+    apart = {name: _apart(name, array.shape, pattern) for name, array in arrays.items()}
+    shapes = {name: shape for parts in apart.values() for name, shape in parts.items()}
     config = family.infer(shapes)
     turned = {name for name, shape in shapes.items() if _is_turned(name, shape, config)}
     straight = {n: (*s[:-2], s[-1], s[-2]) if n in turned else s for n, s in shapes.items()}
     check_exact(flatten(family.shapes_of(config)), straight, str(path))
-
-    def load(dtype: str) -> Params:
-        arrays = _restore(path, leaves, dtype)
-        flat = {}
-        for name in leaves:
-            whole = arrays.pop(name)
-            for i, (n, _) in enumerate(_apart(name, whole.shape, pattern).items()):
-                part = whole[i] if STACKED.fullmatch(name) else whole
-                flat[n] = jnp.swapaxes(part, -1, -2) if n in turned else part
-        return unflatten(flat)
-
-    return Opened(family, config, _stored(leaves.values()), load)
+    stores = Stores()
+    # Layers of one stacked array follow each other, so that each of its chunks is read once.
+    leaves: dict[str, Leaf] = {
+        n: stores.leaf(arrays[name], layer=i if STACKED.fullmatch(name) else None, turned=n in turned)
+        for name, parts in apart.items()
+        for i, n in enumerate(parts)
+    }
+    return Opened(family, config, _stored(arrays.values()), leaves)
 
 
-def _name(leaf: Leaf) -> str | None:
+def _name(keys: tuple[str, ...]) -> str | None:
     """An array's name in the tree of the model's modules; None for a part that sees images."""
-    name = "/".join(leaf.keys).removeprefix("params/").removeprefix("transformer/")
+    name = "/".join(keys).removeprefix("params/").removeprefix("transformer/")
     return None if SEEING.match(name) else re.sub(r"(/mlp/(linear|gating_einsum))/w$", r"\1", name)
 
 

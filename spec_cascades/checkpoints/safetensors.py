@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -15,15 +15,8 @@ from safetensors.numpy import save_file
 
 from spec_cascades.checkpoints import families
 from spec_cascades.checkpoints.families.base import Family, Opened, Place, stored
-from spec_cascades.checkpoints.tree import (
-    CheckpointError,
-    Shapes,
-    blank,
-    check_exact,
-    check_floating,
-    flatten,
-    unflatten,
-)
+from spec_cascades.checkpoints.placing import Index, Leaf, joined_cover, whole
+from spec_cascades.checkpoints.tree import CheckpointError, Shapes, check_exact, check_floating, flatten
 from spec_cascades.typing import Params
 
 SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
@@ -40,7 +33,7 @@ PART = 2**22
 
 @dataclass(frozen=True)
 class Folder:
-    """The tensors of a folder: name -> file, shape and dtype; nothing is read before `read`.
+    """The tensors of a folder: name -> file, shape and dtype; nothing is read before `part`.
 
     stored: name -> the name in the file, where they differ.
     """
@@ -51,15 +44,21 @@ class Folder:
     dtypes: Mapping[str, str]
     stored: Mapping[str, str] = field(default_factory=dict)
 
-    def read(self, name: str) -> np.ndarray:
-        """One tensor, in the file's own dtype."""
-        with safe_open(self.file_of[name], "numpy") as file:
-            return file.get_tensor(self.stored.get(name, name))
+    def part(self, name: str, index: Index) -> np.ndarray:
+        """A part of one tensor, in the file's own dtype; nothing else of it is read.
 
-    def rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows of one tensor. The file is mapped anew, so that parts read before do not stay in memory."""
+        The file is mapped anew, so that parts read before do not stay in memory.
+        """
         with safe_open(self.file_of[name], "numpy") as file:
-            return file.get_slice(self.stored.get(name, name))[start:stop]
+            return file.get_slice(self.stored.get(name, name))[index]
+
+    def same(self, a: str, b: str) -> bool:
+        """Whether two tensors are there and equal, of which a part of each is held at a time."""
+        if b not in self.shapes or self.shapes[a] != self.shapes[b]:
+            return False
+        rows, *rest = whole(self.shapes[a])
+        parts = ((step, *rest) for step in _steps(rows, 4 * math.prod(self.shapes[a][1:])))
+        return all(np.array_equal(self.part(a, i), self.part(b, i)) for i in parts)
 
     def bytes_by_dtype(self) -> dict[str, int]:
         """What the folder stores."""
@@ -157,7 +156,7 @@ def open_model(path: Path) -> Opened:
     for name in places:
         check_floating(name, folder.dtypes[name])
     held = stored((folder.dtypes[name], folder.shapes[name]) for name in places)
-    return Opened(family, config, held, lambda dtype: unflatten(_leaves(folder, places, shapes, dtype)))
+    return Opened(family, config, held, _leaves(folder, places, shapes))
 
 
 def _expected(family: Family, config: Any, places: Mapping[str, Place]) -> Shapes:
@@ -170,34 +169,41 @@ def _without_copies(family: Family, config: Any, folder: Folder) -> Shapes:
     """The folder's shapes without tensors that only repeat another; a copy that differs is an error."""
     copies = {a: b for a, b in family.duplicates(config).items() if a in folder.shapes and b in folder.shapes}
     for name, original in copies.items():
-        if not np.array_equal(folder.read(name), folder.read(original)):
+        if not folder.same(name, original):
             raise CheckpointError(f"{folder.path}: {name} should repeat {original} and differs from it")
     left_out = copies.keys() | family.never_used
     return {name: shape for name, shape in folder.shapes.items() if name not in left_out}
 
 
-def _leaves(folder: Folder, places: Mapping[str, Place], shapes: Shapes, dtype: str) -> dict[str, Any]:
-    """The parameters by path, every tensor read once, in parts, into its place and dtype."""
-    parts: dict[str, list[str]] = {}
+def _leaves(folder: Folder, places: Mapping[str, Place], shapes: Shapes) -> dict[str, Leaf]:
+    """The parameters by path; of the tensors in a leaf, each is read where a wanted part meets it."""
+    parts: dict[str, dict[str, Place]] = {}
     for name, place in places.items():
-        parts.setdefault(place.path, []).append(name)
-    flat = {}
-    for path, names in parts.items():
-        leaf = blank(shapes[path], dtype)
-        for name in names:
-            _fill(places[name].view(leaf), folder, name)
-        flat[path] = jax.device_put(leaf)
-    return flat
+        parts.setdefault(place.path, {})[name] = place
+    return {path: Leaf(shapes[path], partial(_fill, folder, own)) for path, own in parts.items()}
 
 
-def _fill(view: np.ndarray, folder: Folder, name: str) -> None:
-    """Reads a tensor into a view of its leaf, at most PART bytes at a time."""
-    rows, head = folder.shapes[name][0], view.shape[0]
-    step = max(1, PART * head // (view.size * 4))
-    for start in range(0, head, step):
-        stop = min(start + step, head)
-        part = folder.rows(name, start * rows // head, stop * rows // head)
-        view[start:stop] = part.reshape(view[start:stop].shape)
+def _fill(folder: Folder, parts: Mapping[str, Place], out: np.ndarray, index: Index) -> None:
+    for name, place in parts.items():
+        if (seen := place.view(out, index)) is not None:
+            _copy(folder, name, place.split or folder.shapes[name], *seen)
+
+
+def _copy(folder: Folder, name: str, apart: tuple[int, ...], view: np.ndarray, index: Index) -> None:
+    """Reads a part of a tensor, by its axes with heads apart, into `view`, some PART bytes at a time."""
+    shape, (first, *rest) = folder.shapes[name], index
+    _, block, _ = joined_cover(index, apart, shape)
+    for rows in _steps(first, 4 * math.prod(block[1:])):
+        cover, block, inside = joined_cover((rows, *rest), apart, shape)
+        part = folder.part(name, cover).reshape(block)[inside]
+        view[rows.start - first.start : rows.stop - first.start] = part
+
+
+def _steps(rows: slice, row_bytes: int) -> Iterator[slice]:
+    """`rows` in steps of at most PART bytes, or of one row."""
+    step = max(1, PART // max(1, row_bytes))
+    for start in range(rows.start, rows.stop, step):
+        yield slice(start, min(start + step, rows.stop))
 
 
 def save(

@@ -12,7 +12,9 @@ import numpy as np
 
 from spec_cascades.checkpoints import families
 from spec_cascades.checkpoints.families.base import Family, Opened, stored
-from spec_cascades.checkpoints.tree import CheckpointError, as_weight, check_exact, flatten, unflatten
+from spec_cascades.checkpoints.placing import Index, Leaf, apart_cover
+from spec_cascades.checkpoints.stores import copy
+from spec_cascades.checkpoints.tree import CheckpointError, check_exact, check_floating, flatten
 from spec_cascades.typing import Params
 
 PLACEHOLDER = "PLACEHOLDER://"
@@ -25,16 +27,24 @@ class Unreachable(CheckpointError):
     """A checkpoint whose storage did not answer."""
 
 
-class Leaf(NamedTuple):
+class Found(NamedTuple):
     """An array in memory or a tensorstore not read yet, and the shape it takes in our tree."""
 
-    name: str
     source: Any
     shape: tuple[int, ...]
 
-    def read(self, dtype: str) -> Any:
-        """The array in `dtype`."""
-        return as_weight(self.name, _array(self.source).reshape(self.shape), dtype)
+    @property
+    def dtype(self) -> str:
+        """As numpy names it."""
+        return str(getattr(self.source.dtype, "numpy_dtype", self.source.dtype))
+
+    def fill(self, out: np.ndarray, index: Index) -> None:
+        """Writes a part of the array into `out`."""
+        source, shape = self.source, tuple(self.source.shape)
+        if not isinstance(source, np.ndarray) and shape == self.shape:
+            return copy(out, source, index)
+        cover, block, inside = apart_cover(index, shape, self.shape)
+        out[...] = _array(source[cover]).reshape(block)[inside]
 
 
 class Location(NamedTuple):
@@ -71,17 +81,14 @@ def read(where: Location, dtype: str) -> tuple[Family, Any, Params]:
 def open_model(where: Location, family: Family = families.FAMILIES["t5"]) -> Opened:
     """What a T5X checkpoint holds, its arrays unread; raises CheckpointError as `read` does."""
     sources = _open_all(where, flatten(_target(_restore(where), where)))
-    leaves = {name: _joined(name, source) for name, source in _unstacked(sources, where).items()}
-    shapes = {name: leaf.shape for name, leaf in leaves.items()}
+    arrays = {name: _joined(name, source) for name, source in _unstacked(sources, where).items()}
+    shapes = {name: array.shape for name, array in arrays.items()}
     config = family.infer(shapes)
     check_exact(flatten(family.shapes_of(config)), shapes, where.name)
-    read_all = lambda dtype: unflatten({name: leaf.read(dtype) for name, leaf in leaves.items()})
-    return Opened(family, config, stored(_held(leaf) for leaf in leaves.values()), read_all)
-
-
-def _held(leaf: Leaf) -> tuple[str, tuple[int, ...]]:
-    dtype = leaf.source.dtype
-    return str(getattr(dtype, "numpy_dtype", dtype)), leaf.shape
+    for name, array in arrays.items():
+        check_floating(name, array.dtype)
+    leaves = {name: Leaf(array.shape, array.fill) for name, array in arrays.items()}
+    return Opened(family, config, stored((array.dtype, array.shape) for array in arrays.values()), leaves)
 
 
 def context() -> Any:
@@ -209,14 +216,14 @@ def _one_bias(name: str, source: Any) -> np.ndarray:
     return value[:, 0]
 
 
-def _joined(name: str, source: Any) -> Leaf:
+def _joined(name: str, source: Any) -> Found:
     """Attention kernels with heads apart, [in, h, d] or [h, d, out], take the shape [in, out]."""
     shape = tuple(source.shape)
     if len(shape) == 3 and name.endswith("/out/kernel"):
         shape = (shape[0] * shape[1], shape[2])
     elif len(shape) == 3 and re.search(r"/(query|key|value)/kernel$", name):
         shape = (shape[0], shape[1] * shape[2])
-    return Leaf(name, source, shape)
+    return Found(source, shape)
 
 
 def _array(source: Any) -> np.ndarray:

@@ -97,8 +97,11 @@ def assemble(
     target: Params, config: Any, small: Any, trained: Params, ids: np.ndarray | None
 ) -> tuple[Any, Params]:
     """The drafter's LM and parameters: of the target's width, -inf where it has no logit."""
+    lm, params = lm_of(config, small, ids), frozen(target, config, ids) | trained
+    return lm, params if ids is None else {"model": params, "place": places_of(config, ids)}
+
+
+def lm_of(config: Any, small: Any, ids: np.ndarray | None) -> Any:
+    """The drafter's LM, of the target's width."""
     lm = kind_of(config).lm(small)
-    params = frozen(target, config, ids) | trained
-    if ids is None:
-        return lm, params
-    return Subset(lm, config.embeddings), {"model": params, "place": places_of(config, ids)}
+    return lm if ids is None else Subset(lm, config.embeddings)

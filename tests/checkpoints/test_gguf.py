@@ -105,6 +105,17 @@ def test_the_tokenizer_comes_with_it(tied, tmp_path):
     assert loaded.tokenizer.stops == loaded.config.eos == (0,)
 
 
+def test_headers_alone_are_looked_at(tied, tmp_path, monkeypatch):
+    written(tmp_path / "m.gguf", tied, "Q8_0")
+    loaded = load(str(tmp_path / "m.gguf"))
+    monkeypatch.setattr(gguf, "_dequantised", None)
+    header = checkpoints.peek(str(tmp_path / "m.gguf"))
+    assert (header.lm, header.config) == (loaded.lm, loaded.config)
+    assert header.parameters == sum(leaf.size for leaf in jax.tree.leaves(loaded.params))
+    assert set(header.stored) == {"Q8_0", "F32"}
+    assert header.tokenizer.size == loaded.tokenizer.size
+
+
 def test_padding_rows_are_masked_and_a_small_table_is_refused(tmp_path):
     wide = tiny_llama.config(embeddings=tiny_llama.VOCAB + 6)
     written(tmp_path / "m.gguf", (wide, tiny_llama.params(wide)))

@@ -1,6 +1,7 @@
 """Loading holds the model and at most one more tensor: measured in a process of its own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,14 +28,20 @@ from spec_cascades.checkpoints import load
 def status(key):
     with open("/proc/self/status") as file:
         return 1024 * next(int(line.split()[1]) for line in file if line.startswith(key))
-load(sys.argv[1])  # imports what the format needs
+import jax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+mesh = jax.make_mesh((jax.device_count(),), ("all",), axis_types=(AxisType.Auto,))
+def last(path, shape):
+    return NamedSharding(mesh, PartitionSpec(*[None] * (len(shape) - 1), "all"))
+where = last if jax.device_count() > 1 else None
+load(sys.argv[1], sys.argv[3], where)  # imports what the format needs
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")  # the peak is counted anew: getrusage's would begin with that of the process we come from
 before = status("VmRSS")
-loaded = load(sys.argv[2], sys.argv[3])
-import jax
+loaded = load(sys.argv[2], sys.argv[3], where)
 leaves = jax.tree.leaves(loaded.params)
-print(json.dumps({"peak": status("VmHWM") - before, "model": sum(x.nbytes for x in leaves)}))
+print(json.dumps({"peak": status("VmHWM") - before, "model": sum(x.nbytes for x in leaves),
+    "devices": len(leaves[0].sharding.device_set)}))
 """
 
 
@@ -53,16 +60,18 @@ WRITE = {
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's account of memory")
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("dtype", "devices"), [("bfloat16", 1), ("float32", 1), ("bfloat16", 8)])
 @pytest.mark.parametrize("form", WRITE)
-def test_peak_memory_is_the_model_and_the_largest_tensor(tmp_path, form, dtype):
+def test_peak_memory_is_the_model_and_the_largest_tensor(tmp_path, form, dtype, devices):
     for name, config in (("small", SMALL), ("big", BIG)):
         WRITE[form](tmp_path / name, config, random_params(config))
     if form == "safetensors":
         assert len(list((tmp_path / "big").glob("*.safetensors"))) > 3
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "small"), str(tmp_path / "big"), dtype]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    env = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     used = json.loads(done.stdout)
+    assert used["devices"] == devices
     shapes = flatten(llama.shapes_of(BIG)).values()
     values = [int(np.prod(shape)) for shape in shapes]
     assert used["model"] == jnp.dtype(dtype).itemsize * sum(values)

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tensorstore as ts
 from flax.serialization import msgpack_serialize
-from tiny_t5 import inline, same_tree, write_t5x
+from tiny_t5 import LAYOUTS, inline, placeholders, same_tree, scanned, write_t5x
 
 from spec_cascades.checkpoints import save, t5x
 from spec_cascades.checkpoints.families import t5 as t5_family
@@ -21,69 +20,6 @@ DATA = Path(os.environ.get("SPEC_CASCADES_DATA") or Path(__file__).parents[3] / 
 REAL = DATA / "t5x_tiny.checkpoint_0"
 NAME = "decoder/layers_1/mlp/wo/kernel"
 BIAS = "encoder/relpos_bias/rel_embedding"
-
-
-def zarr(folder, name, value):
-    """One array as a zarr folder; the spec that T5X leaves in the msgpack."""
-    spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": f"{folder}/{name}"}}
-    store = ts.open(spec, create=True, dtype=value.dtype, shape=value.shape).result()
-    store.write(value).result()
-    kept = {"driver": "gfile", "path": name}
-    return {"driver": "zarr", "dtype": "float32", "kvstore": kept, "metadata": {"shape": list(value.shape)}}
-
-
-def specs(folder, params):
-    """Small arrays inline, kernels as zarr, some of them wrapped in a cast."""
-    flat = flatten(params)
-    for name, value in flat.items():
-        if "kernel" in name:
-            spec = zarr(folder, f"target.{name.replace('/', '.')}", value)
-            flat[name] = {"driver": "cast", "dtype": "bfloat16", "base": spec} if "wi" in name else spec
-    return write_t5x(folder, {"version": 3, "optimizer": {"state": {}, "target": unflatten(flat)}})
-
-
-def placeholders(folder, params):
-    flat = {}
-    for name, value in flatten(params).items():
-        dotted = f"target.{name.replace('/', '.')}"
-        zarr(folder, dotted, value)
-        flat[name] = f"PLACEHOLDER://{dotted}"
-    return write_t5x(
-        folder,
-        {"flax_mutables": None, "target": unflatten(flat), "state": {"step": "PLACEHOLDER://state.step"}},
-    )
-
-
-def scanned(folder, params, inner="layers", write_leaves=inline):
-    """Layers stacked on axis 1 under `inner`, else under their stack's own name, with heads apart."""
-    flat, stacks = {}, {}
-    for name, value in flatten(params).items():
-        stack, _, rest = name.partition("/layers_")
-        if rest:
-            index, _, leaf = rest.partition("/")
-            stacks.setdefault(f"{stack}/{inner or stack}/{leaf}", {})[int(index)] = apart(leaf, value)
-        else:
-            flat[name] = value
-    flat |= {name: np.stack([layers[i] for i in sorted(layers)], axis=1) for name, layers in stacks.items()}
-    return write_leaves(folder, unflatten(flat))
-
-
-def apart(leaf, value, heads=4):
-    if "attention" not in leaf or "kernel" not in leaf:
-        return value
-    if leaf.endswith("out/kernel"):
-        return value.reshape(heads, -1, value.shape[1])
-    return value.reshape(value.shape[0], heads, -1)
-
-
-LAYOUTS = {
-    "inline": inline,
-    "specs": specs,
-    "placeholders": placeholders,
-    "scanned": scanned,
-    "scanned, named after the stack": lambda folder, params: scanned(folder, params, inner=None),
-    "scanned zarr": lambda folder, params: scanned(folder, params, write_leaves=specs),
-}
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))

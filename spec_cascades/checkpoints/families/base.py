@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import jax.numpy as jnp
 import numpy as np
 
+from spec_cascades.checkpoints.placing import Index, Leaf, Placement, build
 from spec_cascades.checkpoints.tree import Shapes
+from spec_cascades.typing import Params
 
 
 class Weights(Protocol):
@@ -16,7 +18,7 @@ class Weights(Protocol):
 
     shapes: Shapes
 
-    def read(self, name: str) -> np.ndarray: ...
+    def same(self, a: str, b: str) -> bool: ...
 
 
 class Place(NamedTuple):
@@ -39,18 +41,23 @@ class Place(NamedTuple):
         part = leaf[len(self.slot) :]
         return part if self.axes is None else tuple(part[self.axes.index(i)] for i in range(len(part)))
 
-    def take(self, tensor: np.ndarray) -> np.ndarray:
-        """The file's tensor as (a slot of) our leaf."""
-        value = tensor if self.split is None else tensor.reshape(self.split)
-        return value if self.axes is None else value.transpose(self.axes)
+    def view(self, out: np.ndarray, index: Index) -> tuple[np.ndarray, Index] | None:
+        """What this tensor fills of `out`, a part of our leaf, and which part of the tensor it is.
 
-    def view(self, leaf: np.ndarray) -> np.ndarray:
-        """(A slot of) our leaf with the axes of the file's tensor, heads apart: writing to it fills ours."""
-        return leaf[self.slot] if self.axes is None else leaf[self.slot].transpose(np.argsort(self.axes))
+        The view and its index have the tensor's axes, heads apart; None where the part is of other slots.
+        """
+        slots, rest = index[: len(self.slot)], index[len(self.slot) :]
+        if not all(own.start <= i < own.stop for i, own in zip(self.slot, slots, strict=True)):
+            return None
+        view = out[tuple(i - own.start for i, own in zip(self.slot, slots, strict=True))]
+        if self.axes is None:
+            return view, rest
+        order = np.argsort(self.axes)
+        return view.transpose(order), tuple(rest[i] for i in order)
 
     def give(self, leaf: np.ndarray) -> np.ndarray:
-        """Our leaf as the file's tensor: the inverse of `take`."""
-        value = self.view(leaf)
+        """(A slot of) our leaf as the file's tensor."""
+        value = leaf[self.slot] if self.axes is None else leaf[self.slot].transpose(np.argsort(self.axes))
         return value if self.joined is None else value.reshape(self.joined)
 
 
@@ -93,13 +100,17 @@ class Family:
 class Opened(NamedTuple):
     """A checkpoint of which the headers are read: what it is, what it stores, how to read the rest.
 
-    stored: name of a dtype, as the file has it, -> bytes of it; read: dtype -> the parameters in it.
+    stored: name of a dtype, as the file has it, -> bytes of it; leaves: by path in the parameters' tree.
     """
 
     family: Family
     config: Any
     stored: Mapping[str, int]
-    read: Callable[[str], Any]
+    leaves: Mapping[str, Leaf]
+
+    def read(self, dtype: str, place: Placement | None = None) -> Params:
+        """The parameters in `dtype`, where `place` says or whole on one device (see `placing.build`)."""
+        return build(self.leaves, dtype, place)
 
 
 def stored(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, int]:

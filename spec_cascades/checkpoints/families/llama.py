@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from spec_cascades.checkpoints.families.base import Family, Place, Weights, kernel
 from spec_cascades.checkpoints.tree import CheckpointError, Shapes
 from spec_cascades.models import llama
@@ -119,9 +117,7 @@ def _tied(json: Mapping[str, Any], weights: Weights) -> bool:
     """No head where none is promised, or a head that repeats the table; one that differs is a head."""
     if HEAD not in weights.shapes:
         return bool(json.get("tie_word_embeddings", False))
-    if weights.shapes[HEAD] != weights.shapes.get(TABLE):
-        return False
-    return np.array_equal(weights.read(HEAD), weights.read(TABLE))
+    return weights.same(HEAD, TABLE)
 
 
 def write_config(config: Config) -> dict[str, Any]:

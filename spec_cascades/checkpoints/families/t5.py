@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from spec_cascades.checkpoints.families.base import Family, Place, Weights, kernel
 from spec_cascades.checkpoints.tree import CheckpointError, Shapes
@@ -101,16 +100,12 @@ def _tied(json: Mapping[str, Any], weights: Weights) -> bool:
                 "embeddings scales them by d_model^-0.5. Set tie_word_embeddings to true, or store the head."
             )
         return False
-    if has_head and not _same(weights, "lm_head.weight", "shared.weight"):
+    if has_head and not weights.same("lm_head.weight", "shared.weight"):
         raise CheckpointError(
             "lm_head.weight differs from shared.weight, but config.json asks for the scaled logits of tied "
             "embeddings. Set tie_word_embeddings (and scale_decoder_outputs, if there) to false, or drop it."
         )
     return True
-
-
-def _same(weights: Weights, a: str, b: str) -> bool:
-    return b in weights.shapes and np.array_equal(weights.read(a), weights.read(b))
 
 
 def write_config(config: Config) -> dict[str, Any]:
