@@ -3,29 +3,21 @@
 CASES = {
     "gemma2 v3 1x8": ("gemma2", "v3", (1, 8)),
     "gemma2 lossless 2x4, drafter over 1": ("gemma2", "lossless", (2, 4, 1)),
-    "gemma3 stacked lossless 1x8, drafter over 2": ("gemma3", "lossless", (1, 8, 2)),
-    "gemma3 stacked target 8x1": ("gemma3", "target", (8, 1)),
-    "gemma1 copying v3 2x4": ("gemma1", "v3", (2, 4)),
+    "gemma3 stacked, copying, v3 2x4, drafter over 2": ("gemma3", "v3", (2, 4, 2)),
     "t5 v3 2x4": ("t5", "v3", (2, 4)),
-    "t5 lossless 8x1": ("t5", "lossless", (8, 1)),
-    "t5 target 1x8": ("t5", "target", (1, 8)),
-    "llama v3 8x1": ("llama", "v3", (8, 1)),
+    "t5 target 8x1": ("t5", "target", (8, 1)),
     "llama token 1x8": ("llama", "token", (1, 8)),
-    "llama lossless 2x4, three rows": ("llama", "lossless", (2, 4), 3),
+    "llama lossless 8x1, three rows": ("llama", "lossless", (8, 1), 3),
 }
 
 # [rows, key heads] of a device, behind the number of layers where they are stacked. Four rows, but filled up;
-# key heads 2, 1, 8, 8, 4 of Gemma 2, 3, 1, T5 and llama; a drafter over fewer devices holds more of them.
+# key heads 2, 8, 8, 4 of Gemma 2, 3, T5 and llama; a drafter over fewer devices holds more of them.
 SHAPES = {
     "gemma2 v3 1x8": {"target": [4, 1], "drafter": [4, 1]},
     "gemma2 lossless 2x4, drafter over 1": {"target": [2, 1], "drafter": [2, 2]},
-    "gemma3 stacked lossless 1x8, drafter over 2": {"target": [2, 4, 1], "drafter": [1, 4, 1]},
-    "gemma3 stacked target 8x1": {"target": [2, 1, 1]},
-    "gemma1 copying v3 2x4": {"target": [2, 2], "drafter": [2, 2]},
+    "gemma3 stacked, copying, v3 2x4, drafter over 2": {"target": [2, 2, 2], "drafter": [1, 2, 4]},
     "t5 v3 2x4": {"target": [2, 2], "drafter": [2, 2]},
-    "t5 lossless 8x1": {"target": [1, 8], "drafter": [1, 8]},
-    "t5 target 1x8": {"target": [4, 1]},
-    "llama v3 8x1": {"target": [1, 4], "drafter": [1, 4]},
+    "t5 target 8x1": {"target": [1, 8]},
     "llama token 1x8": {"target": [4, 1], "drafter": [4, 1]},
-    "llama lossless 2x4, three rows": {"target": [2, 1], "drafter": [2, 1]},
+    "llama lossless 8x1, three rows": {"target": [1, 4], "drafter": [1, 4]},
 }

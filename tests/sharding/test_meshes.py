@@ -59,13 +59,12 @@ def test_every_device_has_the_whole_answer(found, case):
 
 
 def test_rows_that_do_not_divide_are_filled_up(found):
-    assert found["llama lossless 2x4, three rows"]["rows"] == 4
-    assert found["llama v3 8x1"]["rows"] == 8
+    assert found["llama lossless 8x1, three rows"]["rows"] == 8
+    assert found["gemma2 v3 1x8"]["rows"] == 4
 
 
-@pytest.mark.parametrize("mesh", ["1x8", "2x4"])
-def test_samples_follow_the_law_with_a_vocabulary_in_shards(found, mesh):
-    said = found[f"laws {mesh}"]
+def test_samples_follow_the_law_with_a_vocabulary_in_shards(found):
+    said = found["laws"]
     assert min(said["p"]) > 1e-5, said["p"]
     # A uniform within a rounding of two tokens' border may fall on the other side: sums end elsewhere.
     assert said["unlike"] <= 3
@@ -78,11 +77,11 @@ def test_filters_draws_and_ranks_on_shards_are_those_of_one_device(found):
     assert said["likely"]
     assert said["same"] == 64
     assert said["mask"]
-    assert max(said["moved"].values()) < 64 * VOCAB // 2
+    assert max(said["moved"].values()) < 32 * 1000 // 4
 
 
-def test_the_walk_notices_a_draw_that_knows_no_shards(found):
-    assert max(found["pieces"]["blind"].values()) >= 32 * VOCAB // 4
+def test_the_walk_notices_a_sort_of_the_vocabulary(found):
+    assert max(found["pieces"]["sort"].values()) >= 32 * 1000 // 4
 
 
 def test_refilled_slots_and_sequence_cascades_work_on_a_mesh(found):
