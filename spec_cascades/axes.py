@@ -39,6 +39,11 @@ def rows(b: int, sizes: Any = None) -> str | None:
     return ROWS if ROWS in sizes and b % sizes[ROWS] == 0 else None
 
 
+def share(b: int) -> int:
+    """How many of b rows a device holds."""
+    return b // _around()[ROWS] if rows(b) else b
+
+
 def shards(v: int) -> int:
     """In how many parts a vocabulary of v lies."""
     sizes, product = _around(), 1

@@ -193,7 +193,8 @@ def draw(weights: Float[Array, "... v"], u: Float[Array, "..."]) -> Int[Array, "
     block = _first(outer, x)[..., None]
     x = x - jnp.where(block > 0, jnp.take_along_axis(outer, jnp.maximum(block - 1, 0), axis=-1), 0.0)
     inner = jnp.cumsum(jnp.take_along_axis(grid, block[..., None], axis=-2)[..., 0, :], axis=-1)
-    return block[..., 0] * side - block[..., 0] // blocks * spare + _first(inner, x)
+    filled = block[..., 0] // blocks * spare if n > 1 else 0  # what pads the shards before
+    return block[..., 0] * side - filled + _first(inner, x)
 
 
 def _first(cumulated: Float[Array, "... n"], x: Float[Array, "... 1"]) -> Int[Array, "..."]:

@@ -79,9 +79,9 @@ ALLOWED = {
     "probs": {"typing", "axes"},
     "rules": {"typing", "probs"},
     "verify": {"typing", "probs", "rules"},
-    "cache": {"typing"},
+    "cache": {"typing", "axes"},
     "finding": {"typing"},
-    "models": {"typing", "cache", "finding", "models"},
+    "models": {"typing", "axes", "cache", "finding", "models"},
     "decode": {"typing", "axes", "probs", "rules", "verify", "cache", "finding", "decode"},
     "sharding": {"typing", "axes", "config", "decode", "models", "sharding"},
 }

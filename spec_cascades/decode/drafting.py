@@ -113,7 +113,7 @@ class Sampled:
         def propose(x: _Drafting, logits: Float[Array, "b v"], cache: Cache) -> _Drafting:
             logits = edited(logits, request.edits, x.seen)
             q, q_raw = distribution(logits, request.sampling), raw(logits)
-            token = draw(q, noise.draft[:, x.place])
+            token = axes.by_rows(draw(q, noise.draft[:, x.place]))
             going = (x.drafted == x.place) & (x.place < limit) & sure(q_raw)
             return _Drafting(
                 x.place + 1,
@@ -145,6 +145,7 @@ class Sampled:
             # What a row's own calls read: how far it lags must not depend on the other rows.
             cache = kv.rewind(cache, cache.length - end.place + end.calls)
         drafts, q, q_raw = (jnp.moveaxis(x, 0, 1) for x in (end.drafts, end.q, end.q_raw))
+        drafts = axes.by_rows(drafts)
         return Proposal(drafts, end.drafted, q, q_raw, {"drafter": cache}, {"drafter": end.calls})
 
     def _newest(self, params: Params, view: View, cache: Cache) -> tuple[Float[Array, "b v"], Cache]:

@@ -248,7 +248,7 @@ def run(
         finished = jnp.sum(now.done)
         return (finished < jnp.minimum(enough, now.done.size)) & (now.turns < until)
 
-    return lax.while_loop(unfinished, partial(_advance, method, params, request), progress)
+    return placed(lax.while_loop(unfinished, partial(_advance, method, params, request), progress))
 
 
 def generate(
@@ -302,7 +302,7 @@ def room(view: View, request: Request) -> Int[Array, " b"]:
 
 def _advance(method: Method, params: Mapping[str, Params], request: Request, old: Progress) -> Progress:
     view = old.view
-    noise = Noise(*_window(old.noise, view.emitted, method.width))
+    noise = Noise(*axes.by_rows(_window(old.noise, view.emitted, method.width), 1))
     read = {name: cache.length - old.begun[name] for name, cache in old.caches.items()}
     block = method.step(params, noise, view._replace(read=read), old.caches, request)
     left = room(view, request)

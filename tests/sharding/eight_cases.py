@@ -5,9 +5,8 @@ CASES = {
     "gemma2 lossless 2x4, drafter over 1": ("gemma2", "lossless", (2, 4, 1)),
     "gemma3 stacked, copying, v3 2x4, drafter over 2": ("gemma3", "v3", (2, 4, 2)),
     "t5 v3 2x4": ("t5", "v3", (2, 4)),
-    "t5 target 8x1": ("t5", "target", (8, 1)),
+    "t5 target 8x1, three rows": ("t5", "target", (8, 1), 3),
     "llama token 1x8": ("llama", "token", (1, 8)),
-    "llama lossless 8x1, three rows": ("llama", "lossless", (8, 1), 3),
 }
 
 # [rows, key heads] of a device, behind the number of layers where they are stacked. Four rows, but filled up;
@@ -17,7 +16,6 @@ SHAPES = {
     "gemma2 lossless 2x4, drafter over 1": {"target": [2, 1], "drafter": [2, 2]},
     "gemma3 stacked, copying, v3 2x4, drafter over 2": {"target": [2, 2, 2], "drafter": [1, 2, 4]},
     "t5 v3 2x4": {"target": [2, 2], "drafter": [2, 2]},
-    "t5 target 8x1": {"target": [1, 8]},
+    "t5 target 8x1, three rows": {"target": [1, 8]},
     "llama token 1x8": {"target": [4, 1], "drafter": [4, 1]},
-    "llama lossless 8x1, three rows": {"target": [1, 4], "drafter": [1, 4]},
 }

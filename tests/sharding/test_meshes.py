@@ -10,7 +10,10 @@ import pytest
 from eight_cases import CASES, SHAPES
 
 HERE = Path(__file__).parent
-FLAGS = "--xla_force_host_platform_device_count=8 --xla_cpu_collective_call_terminate_timeout_seconds=3600"
+FLAGS = (
+    "--xla_force_host_platform_device_count=8 --xla_cpu_collective_call_terminate_timeout_seconds=3600 "
+    "--xla_backend_optimization_level=0"
+)
 VOCAB = 1024
 
 
@@ -59,7 +62,7 @@ def test_every_device_has_the_whole_answer(found, case):
 
 
 def test_rows_that_do_not_divide_are_filled_up(found):
-    assert found["llama lossless 8x1, three rows"]["rows"] == 8
+    assert found["t5 target 8x1, three rows"]["rows"] == 8
     assert found["gemma2 v3 1x8"]["rows"] == 4
 
 
