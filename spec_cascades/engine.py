@@ -271,6 +271,8 @@ class Engine:
     def _in_sequence(self, call: Call, each: Sequence[Decoding], watch: Any) -> Batch:
         if any(d.stop for d in each):
             raise ValueError("stop: a sequence cascade scores whole answers and knows no stop strings")
+        if jax.process_count() > 1:
+            raise ValueError(f"method {each[0].method!r} regroups rows on one host: it runs in one process")
         with self.within():
             compile_seconds, read = self._compile(call, lambda one: sequence.warm(*one))
             began = time.perf_counter()

@@ -60,7 +60,10 @@ class Layout:
         return jax.tree_util.tree_map_with_path(put, params)
 
     def serving(self, lm: Any, role: str, params: Params) -> Params:
-        """A checkpoint's parameters, placed or not, as decoding wants them on the mesh. Raises as `place`."""
+        """A checkpoint's parameters as decoding wants them on the mesh; those already placed are used up.
+
+        Raises ValueError as `place`.
+        """
         return serving(lm, self.params(lm, role, params), self.place(lm, role))
 
     def batch(self, tokens: Array, lengths: Array, request: Request) -> tuple[Array, Array, Request]:

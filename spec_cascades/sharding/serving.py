@@ -18,7 +18,8 @@ PARTS = {"qkv_einsum": ("q_einsum", "k_einsum", "v_einsum"), "kv_einsum": ("k_ei
 def serving(lm: Any, params: Params, place: Place) -> Params:
     """What `lm.serving` gives, every array where `place` wants it and every kernel of a role its own.
 
-    params: as checkpoints hold them, placed; each tensor is transformed where it lies, none is changed.
+    params: as checkpoints hold them, placed. A tensor is transformed where it lies, and gone once what
+    replaces it is there: no device holds more than its share and one tensor.
     """
     if isinstance(lm, Subset):
         below = lambda path, shape: place(f"model/{path}", shape)
@@ -44,16 +45,21 @@ def _apart(layer: Params, name: str, place: Place) -> Params:
         for part, role in enumerate(PARTS.get(kernel, (kernel,))):
             one, path = part if kernel in PARTS else None, f"{name}/attn/{role}/w"
             attn[role] = {"w": _flat(leaf["w"], one, kernel == "attn_vec_einsum", place, path)}
+        if attn[role]["w"] is not leaf["w"]:
+            leaf["w"].delete()
     if "gating_einsum" in mlp:
         both = mlp.pop("gating_einsum")
         for part, role in enumerate(("gate", "up")):
             mlp[role] = _moved(lambda w, i: w[i].T, both, part, place, f"{name}/mlp/{role}")
+        both.delete()
     return layer | {"attn": attn, "mlp": mlp}
 
 
 def _flat(w: Array, part: int | None, out: bool, place: Place, path: str) -> Array:
     """An official kernel of one role, [heads, m, d] or (out) [heads, d, m], as [in, out]."""
     if w.ndim == 2:
+        if part is not None:
+            raise ValueError(f"{path}: its kernel is joined with others; give a checkpoint's parameters")
         return w
 
     def flat(w: Array, part: int | None) -> Array:
@@ -80,7 +86,10 @@ def _stacked(params: Params, config: Config, place: Place) -> Params:
     def join(path: Any, *layers: Array) -> Array:
         shape = (len(layers), *layers[0].shape)
         where = place(f"{STACKED}/{path_of(path)}", shape)
-        return jax.jit(lambda *w: jnp.stack(w), out_shardings=where)(*layers)
+        joined = jax.jit(lambda *w: jnp.stack(w), out_shardings=where)(*layers)
+        for layer in layers:
+            layer.delete()
+        return joined
 
     places = [f"attention_type_{j}" for j in range(p)]
     groups = [[params[f"layer_{i}"] for i in range(j, n * p, p)] for j in range(p)]

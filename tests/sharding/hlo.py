@@ -7,13 +7,13 @@ MOVES = r"all-gather|all-to-all|collective-permute|all-reduce|reduce-scatter"
 
 
 def collectives(lines):
-    """{kind: elements of its largest result} over the instructions that move data between devices."""
+    """{kind: elements of its largest result, all parts of it} of what moves data between devices."""
     found = {}
     for line in lines:
         if m := re.search(rf"= (.*?) ({MOVES})(?:-start)?\(", line):
             shapes = re.findall(r"\w+\[([\d,]*)\]", m[1])
-            most = max(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
-            found[m[2]] = max(most, found.get(m[2], 0))
+            size = sum(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
+            found[m[2]] = max(size, found.get(m[2], 0))
     return found
 
 
