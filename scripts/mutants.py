@@ -51,6 +51,7 @@ CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
 HOSTS = ("tests/hosts/test_gathering.py", "tests/hosts/test_running.py")
 PARTS = ("tests/checkpoints/test_placing.py", "-k", "parts_of_joined")
 PLACED = ("tests/checkpoints/test_placing.py", "-k", "same_bits or read_once")
+TABLES = ("tests/sharding/test_tables.py",)
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 PACE = ("tests/planning/test_speed.py", "tests/planning/test_roofline.py")
 INSIDE = ("tests/profiling/test_scopes.py", "-k", "inside")
@@ -82,6 +83,8 @@ PREFIX = "accepted = jnp.sum(jnp.cumprod(stands.astype(jnp.int32), axis=1), axis
 ETA = "jnp.sum(jnp.where(r, pair.q, 0.0), -1, keepdims=True)"
 PI = "return jnp.where(r, 0.0, pair.q) + pair.p * eta"
 EXCESS = "jnp.maximum(self.slope(pair, rest) * pair.p - pair.q, 0.0)"
+WO = '(r"mlp/wo/kernel", ("ff", None)),'
+OTHERS = '(role == "drafter" and not name.startswith(BOTH))'
 MASK = "jnp.where(cache.memory.mask, 0.0, HIDDEN)"
 
 MUTANTS = [
@@ -91,6 +94,8 @@ MUTANTS = [
     Mutant("a lagging drafter skips a draft", DRAFTING, LAG, LAG.replace("read", "view.emitted"), LEAN),
     Mutant("a lagging drafter answers the older token", DRAFTING, BEHIND, f"0 * {BEHIND}", LEAN),
     Mutant("a row lags by the batch's calls", DRAFTING, OWN_CALLS, "cache.length", LEAN),
+    Mutant("a kernel that no table names", "sharding/tables.py", WO, "", TABLES),
+    Mutant("the drafter on the target's axes", "axes.py", OTHERS, "False", TABLES),
     Mutant("residual without q", "verify.py", "jnp.maximum(pi - q, 0.0)", "pi", BLOCK),
     Mutant("bonus from p", "verify.py", OWN, BONUS.format(OWN), FORMULAS),
     Mutant(

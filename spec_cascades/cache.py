@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from spec_cascades import axes
 from spec_cascades.typing import Array, Bool, Int, Num
 
 
@@ -45,7 +46,7 @@ def write(
     `.at[rows, positions]` gathers the updates of all rows.
     """
     positions = length[:, None] + jnp.arange(new.shape[2])
-    if positions.size == 1:
+    if axes.share(positions.shape[0]) * positions.shape[1] == 1:
         # XLA makes two dynamic updates of a scatter of one entry, and copies of the cache to feed them.
         beyond = jnp.maximum(positions + 1, buffer.shape[2])
         positions = jnp.concatenate([positions, beyond], axis=1)

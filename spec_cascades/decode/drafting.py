@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import jax.numpy as jnp
 from jax import lax
 
+from spec_cascades import axes
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
 from spec_cascades.decode.loop import LM, Request, View
@@ -112,7 +113,7 @@ class Sampled:
         def propose(x: _Drafting, logits: Float[Array, "b v"], cache: Cache) -> _Drafting:
             logits = edited(logits, request.edits, x.seen)
             q, q_raw = distribution(logits, request.sampling), raw(logits)
-            token = draw(q, noise.draft[:, x.place])
+            token = axes.by_rows(draw(q, noise.draft[:, x.place]))
             going = (x.drafted == x.place) & (x.place < limit) & sure(q_raw)
             return _Drafting(
                 x.place + 1,
@@ -131,7 +132,7 @@ class Sampled:
             logits, cache = self.lm.extend(params["drafter"], x.token[:, None], x.cache)
             return propose(x, logits[:, 0], cache)
 
-        wide = jnp.zeros((w, b, self.vocab), jnp.float32)
+        wide = axes.by_vocabulary(jnp.zeros((w, b, self.vocab), jnp.float32), 1)
         none, drafts = jnp.zeros(b, jnp.int32), jnp.zeros((w, b), jnp.int32)
         begin = _Drafting(
             jnp.zeros((), jnp.int32), view.last, caches["drafter"], view.seen, none, none, drafts, wide, wide
@@ -144,6 +145,7 @@ class Sampled:
             # What a row's own calls read: how far it lags must not depend on the other rows.
             cache = kv.rewind(cache, cache.length - end.place + end.calls)
         drafts, q, q_raw = (jnp.moveaxis(x, 0, 1) for x in (end.drafts, end.q, end.q_raw))
+        drafts = axes.by_rows(drafts)
         return Proposal(drafts, end.drafted, q, q_raw, {"drafter": cache}, {"drafter": end.calls})
 
     def _newest(self, params: Params, view: View, cache: Cache) -> tuple[Float[Array, "b v"], Cache]:

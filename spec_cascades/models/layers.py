@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from spec_cascades import axes
 from spec_cascades.typing import Array, Float, Int, PRNGKeyArray
 
 HIDDEN = -1e30
@@ -79,7 +80,7 @@ def look_up(table: Float[Array, "v m"], ids: Int[Array, "b t"]) -> Float[Array, 
     """The table's rows of the ids, float32."""
     # The barrier ties the table to the step: XLA for CPU would else widen all of a bf16 table before a loop.
     table, ids = lax.optimization_barrier((table, ids))
-    return table[ids].astype(jnp.float32)
+    return axes.by_rows(table[ids].astype(jnp.float32))
 
 
 def rms_norm(x: Float[Array, "... m"], scale: Float[Array, " m"], epsilon: float) -> Float[Array, "... m"]:
