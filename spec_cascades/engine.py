@@ -103,10 +103,11 @@ class Engine:
             if self._layout is not None:
                 self._layout.check_shared(ref)
             return methods.exited(self.model("target"), layers)
-        loaded = checkpoints.load(ref, self._dtype)
-        if self._layout is not None:
-            return loaded._replace(params=self._layout.serving(loaded.lm, role, loaded.params))
-        return loaded._replace(params=loaded.lm.serving(loaded.params))
+        if self._layout is None:
+            loaded = checkpoints.load(ref, self._dtype)
+            return loaded._replace(params=loaded.lm.serving(loaded.params))
+        loaded = checkpoints.load(ref, self._dtype, self._layout.place(checkpoints.peek(ref).lm, role))
+        return loaded._replace(params=self._layout.serving(loaded.lm, role, loaded.params))
 
     def within(self) -> AbstractContextManager[Any]:
         """The context in which compiled functions see the engine's mesh; an empty one without."""

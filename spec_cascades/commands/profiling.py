@@ -16,12 +16,10 @@ def wrapped(args: argparse.Namespace, models: Any) -> Any:
     """The engine of the models under the profiler; None where no profile is asked for."""
     if args.profile is None:
         return None
-    from dataclasses import asdict
-
     from spec_cascades.engine import Engine
     from spec_cascades.profiling import Profiled
 
-    return Profiled(Engine(**asdict(models)), args.profile)
+    return Profiled(Engine(**vars(models)), args.profile)
 
 
 def show(profiled: Any) -> None:

@@ -108,13 +108,15 @@ class Layout:
 
 
 def of(settings: Mesh | None) -> Layout | None:
-    """The layout that a configuration asks for on this machine; None for None.
+    """The layout that a configuration asks for on the devices of this process, or of all; None for None.
 
     Raises ValueError unless there are exactly as many devices.
     """
     if settings is None:
         return None
-    wanted, devices = settings.data * settings.model, jax.devices()
+    wanted, devices = settings.data * settings.model, jax.local_devices()
+    if wanted > len(devices):
+        devices = jax.devices()
     if len(devices) != wanted:
         raise ValueError(
             f"mesh: data={settings.data} x model={settings.model} wants {wanted} devices, and there are "
@@ -122,7 +124,8 @@ def of(settings: Mesh | None) -> Layout | None:
         )
     sizes = {axes.ROWS: settings.data} | factors(settings)
     kinds = (AxisType.Auto,) * len(sizes)
-    return Layout(settings, jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=kinds))
+    mesh = jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=kinds, devices=devices)
+    return Layout(settings, mesh)
 
 
 def factors(settings: Mesh) -> dict[str, int]:
