@@ -10,6 +10,7 @@ import pytest
 from spec_cascades import cache as kv
 from spec_cascades.models import gemma
 from spec_cascades.models.gemma import PRESETS, Config, Gemma
+from spec_cascades.models.gemma.decoding import write
 
 TOLERANCE = 1e-5
 B, T, WINDOW, PROMPT, CAPACITY = 3, 24, 5, 13, 40
@@ -146,7 +147,7 @@ def test_entries_beyond_a_stacked_caches_end_are_dropped():
     old = jnp.arange(2 * 3 * 2 * 4 * 5, dtype=jnp.float32).reshape(2, 3, 2, 4, 5)
     new = -jnp.ones((3, 2, 3, 5))
     length = jnp.array([0, 2, 4])
-    whole, own = gemma._write(old, new, length, jnp.int32(1))
+    whole, own = write(old, new, length, jnp.int32(1))
     np.testing.assert_array_equal(whole[0], old[0])
     np.testing.assert_array_equal(whole[1], kv.write(old[1], new, length))
     np.testing.assert_array_equal(own, whole[1])
