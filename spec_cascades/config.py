@@ -20,6 +20,7 @@ RULES = (
 UNTUNED = ("lossless", "drafter_only")
 """Rules that read no alpha."""
 DTYPES = ("bfloat16", "float32")
+LAYERS = ("scanned", "unrolled")
 LENGTHS = ("fixed", "adaptive", "confident")
 SCORES = ("sum", "average", "quantile")
 LISTS = ("forbidden", "stop", "eos")
@@ -33,16 +34,20 @@ T = TypeVar("T")
 class Models:
     """References of the two models, by default the embedded pair; null for one that no point runs.
 
-    chat: prompts are a user's turn in the target's own chat template.
+    chat: prompts are a user's turn in the target's own chat template; layers: scanned (compiles in the time
+    of one layer), unrolled (faster on a CPU), or null for what suits the backend and the depth.
     """
 
     target: str | None = "embedded:en-de-target"
     drafter: str | None = "embedded:en-de-drafter"
     dtype: str = "bfloat16"
     chat: bool = False
+    layers: str | None = None
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)
+        if self.layers is not None:
+            choose("layers", self.layers, LAYERS)
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ class Dropout(NamedTuple):
     rate: float
     key: PRNGKeyArray
 
-    def __call__(self, x: Array, where: int) -> Array:
+    def __call__(self, x: Array, where: int | Int[Array, ""]) -> Array:
         keep = jax.random.bernoulli(jax.random.fold_in(self.key, where), 1 - self.rate, x.shape)
         return jnp.where(keep, x / (1 - self.rate), 0.0)
 
 
-def drop_out(dropout: Dropout | None, x: Array, where: int) -> Array:
+def drop_out(dropout: Dropout | None, x: Array, where: int | Int[Array, ""]) -> Array:
     """x, or x with dropout in training; `where` tells a model's places apart."""
     return x if dropout is None else dropout(x, where)
 
