@@ -156,7 +156,7 @@ def main() -> None:
     a = parser.parse_args()
     asked = config.load(config.Sweep, a.config)
     gamma, temperature = asked.base.gamma, asked.base.temperature
-    engine = Engine(**asdict(asked.models))
+    engine = Engine(**vars(asked.models))
     batches = sorted(a.batch)
     jobs, steps = {}, {}
     for batch in batches:

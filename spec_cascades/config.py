@@ -31,17 +31,37 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Mesh:
+    """data x model devices: rows are divided among `data` groups, each model among the `model` of a group.
+
+    drafter: over how many of a group the drafter is divided, the rest holding copies; null: as the target.
+    """
+
+    data: int = 1
+    model: int = 1
+    drafter: int | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("data", "model"):
+            require(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
+        divides = self.drafter is None or (self.drafter >= 1 and self.model % self.drafter == 0)
+        require("drafter", self.drafter, divides, f"a divisor of model, {self.model}, or null")
+
+
+@dataclass(frozen=True)
 class Models:
     """References of the two models, by default the embedded pair; null for one that no point runs.
 
-    chat: prompts are a user's turn in the target's own chat template; layers: scanned (compiles in the time
-    of one layer), unrolled (faster on a CPU), or null for what suits the backend and the depth.
+    chat: prompts are a user's turn in the target's own chat template. mesh: the devices, null for one; a
+    configuration's `mesh` is short for this one. layers: scanned (compiles in the time of one layer), unrolled
+    (faster on a CPU), or null for what suits the backend and the depth.
     """
 
     target: str | None = "embedded:en-de-target"
     drafter: str | None = "embedded:en-de-drafter"
     dtype: str = "bfloat16"
     chat: bool = False
+    mesh: Mesh | None = None
     layers: str | None = None
 
     def __post_init__(self) -> None:
@@ -182,8 +202,8 @@ def load(cls: type[T], path: str | Path | None, overrides: list[str] | tuple[str
     """The dataclass `cls` filled from a YAML or gin file and `dotted.key=value` overrides.
 
     Raises ConfigError: file absent or neither YAML nor gin, a key unknown or missing, a value of the wrong
-    type or out of range. `task: NAME` is short for `task: {name: NAME}`; `include: FILE` of a YAML file for
-    what FILE says and this one does not.
+    type or out of range. `task: NAME` is short for `task: {name: NAME}`, `mesh` for `models.mesh`; `include:
+    FILE` of a YAML file for what FILE says and this one does not.
     """
     return filled(cls, reading.read(path, overrides, cls))
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -9,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import asking, checkpoints, methods, stops
+from spec_cascades import asking, checkpoints, methods, sharding, stops
 from spec_cascades.checkpoints import Loaded
-from spec_cascades.config import Decoding
+from spec_cascades.config import Decoding, Mesh
 from spec_cascades.decode import loop, scheduler, sequence
 from spec_cascades.models import stacking
 from spec_cascades.tokenizers import Tokenizer, check_compatible
@@ -68,9 +69,10 @@ class Engine:
     drafter: also "lookup" or "lookup:N", n-grams of the text so far (`decode.lookup`), "exit:K", the
     target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
     (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
-    the chat template of the target (or of a drafter without one); layers: "scanned", "unrolled" or None for
-    what suits the backend and the depth (`models.stacking`). Raises ValueError for unknown references, for
-    models whose tokenizers differ, and where a method needs a model that was not given.
+    the chat template of the target (or of a drafter without one); mesh: the devices that share the work;
+    layers: "scanned", "unrolled" or None for what suits the backend and the depth (`models.stacking`). Raises
+    ValueError for unknown references, for models whose tokenizers differ, where a method needs a model that
+    was not given, and for a mesh that this machine or these models do not fit.
     """
 
     def __init__(
@@ -79,10 +81,12 @@ class Engine:
         drafter: str | None,
         dtype: str = "bfloat16",
         chat: bool = False,
+        mesh: Mesh | None = None,
         layers: str | None = None,
     ) -> None:
         self._refs = {"target": target, "drafter": drafter}
         self._dtype, self._chat, self._layers = dtype, chat, layers
+        self._layout = sharding.of(mesh)
         self._loaded: dict[str, Loaded] = {}
         self._warm: dict[tuple[Any, ...], dict[str, float]] = {}
 
@@ -99,12 +103,27 @@ class Engine:
 
     def _load(self, role: str, ref: str) -> Loaded:
         if role == "drafter" and (layers := methods.exit_after(ref)) is not None:
+            if self._layout is not None:
+                self._layout.check_shared(ref)
             return methods.exited(self.model("target"), layers)
         loaded = checkpoints.load(ref, self._dtype)
         drafter = self._refs["drafter"]
         exits = methods.exit_after(methods.copying(drafter) or drafter) is not None
         lm = stacking.arranged(loaded.lm, self._layers, cut=role == "target" and exits)
+        if self._layout is not None:
+            return loaded._replace(lm=lm, params=self._layout.serving(lm, role, loaded.params))
         return loaded._replace(lm=lm, params=lm.serving(loaded.params))
+
+    def within(self) -> AbstractContextManager[Any]:
+        """The context in which compiled functions see the engine's mesh; an empty one without."""
+        return nullcontext() if self._layout is None else self._layout.within()
+
+    def placed(self, call: Call) -> Call:
+        """The call with its rows on the mesh, filled up to a multiple of `data`; as it is without one."""
+        if self._layout is None:
+            return call
+        tokens, lengths, request = self._layout.batch(call.tokens, call.lengths, call.request)
+        return call._replace(tokens=tokens, lengths=lengths, request=request)
 
     @cached_property
     def _models(self) -> list[str]:
@@ -153,10 +172,12 @@ class Engine:
         call = call._replace(max_new=max(call.max_new, buffer or 0))
         if isinstance(call.method, sequence.Sequence):
             return self._in_sequence(call, each, watch)
-        compile_seconds, read = self._compile(call, lambda one: _timed(one, None, None))
         stop = (lambda before, out: self._ends(each, before, out)) if any(d.stop for d in each) else None
         answers = lambda out: [self._answer(out, i, d, call.request) for i, d in enumerate(each)]
-        out, seconds = _timed(call, watch and (lambda out: watch(answers(out))), stop)
+        with self.within():
+            there = self.placed(call)
+            compile_seconds, read = self._compile(there, lambda one: _timed(one, None, None))
+            out, seconds = _timed(there, watch and (lambda out: watch(answers(out))), stop)
         return Batch(answers(out), seconds, compile_seconds, read)
 
     def first_block(self, texts: list[str], decoding: Decoding | Sequence[Decoding]) -> float:
@@ -168,10 +189,12 @@ class Engine:
         call = self.call(texts, methods.each(decoding, len(texts)))
         if isinstance(call.method, sequence.Sequence):
             raise ValueError("a sequence cascade has no first block: see the info of its batch")
-        self._compile(call, lambda one: _timed(one, None, None))
-        began = time.perf_counter()
-        jax.block_until_ready(loop.run(call.method, call.params, loop.start(*call), call.request, 1))
-        return time.perf_counter() - began
+        with self.within():
+            call = self.placed(call)
+            self._compile(call, lambda one: _timed(one, None, None))
+            began = time.perf_counter()
+            jax.block_until_ready(loop.run(call.method, call.params, loop.start(*call), call.request, 1))
+            return time.perf_counter() - began
 
     def call(self, texts: list[str], decoding: Decoding | Sequence[Decoding]) -> Call:
         """One batch as `decode.loop.start` is called with it, for programs that drive the loop themselves."""
@@ -218,7 +241,9 @@ class Engine:
     ) -> Generator[tuple[int, Answer], None, scheduler.Stats]:
         while True:
             try:
-                i, row = next(serving)
+                # Not around the loop: whoever reads the answers would be left within the mesh.
+                with self.within():
+                    i, row = next(serving)
             except StopIteration as end:
                 return end.value
             own = jax.tree.map(lambda x, i=i: x[i : i + 1], request)
@@ -252,9 +277,10 @@ class Engine:
     def _in_sequence(self, call: Call, each: Sequence[Decoding], watch: Any) -> Batch:
         if any(d.stop for d in each):
             raise ValueError("stop: a sequence cascade scores whole answers and knows no stop strings")
-        compile_seconds, read = self._compile(call, lambda one: sequence.warm(*one))
-        began = time.perf_counter()
-        out, info = sequence.run(*call)
+        with self.within():
+            compile_seconds, read = self._compile(call, lambda one: sequence.warm(*one))
+            began = time.perf_counter()
+            out, info = sequence.run(*call)
         out, seconds = jax.device_get(out), time.perf_counter() - began
         answers = [self._answer(out, i, d, call.request) for i, d in enumerate(each)]
         told = info._asdict() | {"waiting_share": info.waiting_share}

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from spec_cascades import axes
 from spec_cascades.typing import Array, Bool, Float, Int
 
 
@@ -77,11 +78,12 @@ class Pair(NamedTuple):
 
 def raw(logits: Float[Array, "... v"]) -> Float[Array, "... v"]:
     """softmax(logits) in float32: temperature 1, unfiltered."""
-    return jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
+    return jax.nn.softmax(axes.by_vocabulary(logits).astype(jnp.float32), axis=-1)
 
 
 def distribution(logits: Float[Array, "b ... v"], sampling: Sampling) -> Float[Array, "b ... v"]:
     """What tokens are drawn from, float32, one setting a row; ties at temperature 0 take the lowest id."""
+    logits = axes.by_vocabulary(logits)
     spread = lambda x: x.reshape(-1, *[1] * (logits.ndim - 1))
     temperature, *filters = map(spread, sampling)
     greedy = temperature <= 0
@@ -137,8 +139,18 @@ def _fewest(
     top = lax.bitcast_convert_type(jnp.max(probs, axis=-1, keepdims=True), jnp.int32) + 1
     least = floats(lax.fori_loop(0, 31, halve, (jnp.zeros_like(top), top))[0])
     above, ties = probs > least, probs == least
-    before = total(above) + weights * (jnp.cumsum(ties, axis=-1, dtype=jnp.int32) - 1)
+    before = total(above) + weights * (_cumulated(ties) - 1)
     return jnp.where(above | (ties & (before < wanted)), probs, 0.0)
+
+
+def _cumulated(ties: Bool[Array, "... v"]) -> Int[Array, "... v"]:
+    """How many there are up to each id: within its shard of the vocabulary, and in the shards before."""
+    n = axes.shards(ties.shape[-1])
+    if n == 1:
+        return jnp.cumsum(ties, axis=-1, dtype=jnp.int32)
+    within = jnp.cumsum(ties.reshape(*ties.shape[:-1], n, -1), axis=-1, dtype=jnp.int32)
+    total = within[..., -1:]
+    return (within + jnp.cumsum(total, axis=-2) - total).reshape(ties.shape)
 
 
 def total_variation(p: Float[Array, "... v"], q: Float[Array, "... v"]) -> Float[Array, "... 1"]:
@@ -156,19 +168,22 @@ def draw(weights: Float[Array, "... v"], u: Float[Array, "..."]) -> Int[Array, "
 
     Weights need not be normalised; one of weight 0 is never drawn. One uniform does, where Gumbel noise costs
     v of them. The sum runs in two levels, blocks of about sqrt(v): a flat float32 sum over 256k ids would
-    lose the tail.
+    lose the tail. A block lies in one shard of the vocabulary, so that where blocks end, and with it the last
+    bits of the sums, depends on the number of shards.
     """
-    v = weights.shape[-1]
-    side = max(1, round(v**0.5))
-    blocks = -(-v // side)
-    padded = jnp.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, blocks * side - v)])
-    grid = padded.reshape(*weights.shape[:-1], blocks, side)
+    v, n = weights.shape[-1], axes.shards(weights.shape[-1])
+    side = max(1, round((v // n) ** 0.5))
+    blocks = -(-v // (n * side))
+    spare = blocks * side - v // n
+    shards = axes.by_vocabulary(weights).reshape(*weights.shape[:-1], n, v // n)
+    padded = jnp.pad(shards, [(0, 0)] * weights.ndim + [(0, spare)])
+    grid = padded.reshape(*weights.shape[:-1], n * blocks, side)
     outer = jnp.cumsum(jnp.sum(grid, axis=-1), axis=-1)
     x = u[..., None] * outer[..., -1:]
     block = _first(outer, x)[..., None]
     x = x - jnp.where(block > 0, jnp.take_along_axis(outer, jnp.maximum(block - 1, 0), axis=-1), 0.0)
     inner = jnp.cumsum(jnp.take_along_axis(grid, block[..., None], axis=-2)[..., 0, :], axis=-1)
-    return block[..., 0] * side + _first(inner, x)
+    return block[..., 0] * side - block[..., 0] // blocks * spare + _first(inner, x)
 
 
 def _first(cumulated: Float[Array, "... n"], x: Float[Array, "... 1"]) -> Int[Array, "..."]:

@@ -34,7 +34,7 @@ def load(config: Generate) -> Runner:
     """The engine that the configuration names (imports jax)."""
     from spec_cascades.engine import Engine
 
-    return Engine(**asdict(config.models))
+    return Engine(**vars(config.models))
 
 
 def ask(config: Generate, prompts: Sequence[str | Prompt]) -> list[Asked]:

@@ -36,9 +36,18 @@ def read(path: str | Path | None, overrides: list[str] | tuple[str, ...], cls: t
         except (OmegaConfBaseException, yaml.YAMLError, TypeError) as error:
             raise ConfigError(f"override {override!r}: {_first_line(error)}") from None
     try:
-        return OmegaConf.to_container(raw, resolve=True)
+        return _with_mesh(OmegaConf.to_container(raw, resolve=True), cls)
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from None
+
+
+def _with_mesh(raw: dict[str, Any], cls: type) -> dict[str, Any]:
+    """`mesh` at the top as what it is short for, where `cls` has models and no mesh of its own."""
+    names = {f.name for f in fields(cls)}
+    if "mesh" not in raw or "mesh" in names or "models" not in names:
+        return raw
+    rest = {key: value for key, value in raw.items() if key != "mesh"}
+    return over(rest, {"models": {"mesh": raw["mesh"]}})
 
 
 def build(cls: type[T], raw: Any, where: str = "") -> T:

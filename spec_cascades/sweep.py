@@ -218,7 +218,7 @@ def _first(info: dict[str, Any]) -> list[float]:
 def _engine(sweep: Sweep) -> Runner:
     from spec_cascades.engine import Engine  # jax
 
-    return Engine(**asdict(sweep.models))
+    return Engine(**vars(sweep.models))
 
 
 def versions() -> dict[str, Any]:

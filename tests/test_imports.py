@@ -75,13 +75,15 @@ def roots(names):
 
 ALLOWED = {
     "typing": set(),
-    "probs": {"typing"},
+    "axes": {"typing"},
+    "probs": {"typing", "axes"},
     "rules": {"typing", "probs"},
     "verify": {"typing", "probs", "rules"},
     "cache": {"typing"},
     "finding": {"typing"},
     "models": {"typing", "cache", "finding", "models"},
-    "decode": {"typing", "probs", "rules", "verify", "cache", "finding", "decode"},
+    "decode": {"typing", "axes", "probs", "rules", "verify", "cache", "finding", "decode"},
+    "sharding": {"typing", "axes", "config", "decode", "models", "sharding"},
 }
 
 

@@ -24,7 +24,7 @@ def run(audit: Audit, engine: Any = None) -> list[dict[str, Any]]:
     if engine is None:
         from spec_cascades.engine import Engine
 
-        engine = Engine(**asdict(audit.models))
+        engine = Engine(**vars(audit.models))
     texts = _prompts(audit, engine)
     findings = sampled.check(audit, engine, texts) if audit.decoding.temperature > 0 else []
     findings += greedy.check(audit, engine, texts)

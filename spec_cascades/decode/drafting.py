@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import jax.numpy as jnp
 from jax import lax
 
+from spec_cascades import axes
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
 from spec_cascades.decode.loop import LM, Request, View
@@ -131,7 +132,7 @@ class Sampled:
             logits, cache = self.lm.extend(params["drafter"], x.token[:, None], x.cache)
             return propose(x, logits[:, 0], cache)
 
-        wide = jnp.zeros((w, b, self.vocab), jnp.float32)
+        wide = axes.by_vocabulary(jnp.zeros((w, b, self.vocab), jnp.float32), 1)
         none, drafts = jnp.zeros(b, jnp.int32), jnp.zeros((w, b), jnp.int32)
         begin = _Drafting(
             jnp.zeros((), jnp.int32), view.last, caches["drafter"], view.seen, none, none, drafts, wide, wide

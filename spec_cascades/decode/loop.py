@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from spec_cascades import axes, probs
 from spec_cascades import cache as kv
-from spec_cascades import probs
 from spec_cascades.probs import Edits, Sampling
 from spec_cascades.typing import Array, Bool, Float, Int, Params, UInt32
 from spec_cascades.verify import Noise
@@ -193,7 +193,7 @@ def start(
     read = {name: lm.prefill(params[name], tokens, lengths, capacity) for name, lm in method.models.items()}
     zeros = lambda *shape: jnp.zeros((b, *shape), jnp.int32)
     text = zeros(max_new + 1).at[:, 0].set(next(iter(read.values()))[0])
-    return Progress(
+    begin = Progress(
         view=View(
             tokens,
             lengths,
@@ -208,6 +208,24 @@ def start(
         noise=noise_table(request.seed, max_new + method.width),
         ledger=Ledger(zeros(), {name: zeros() for name in read}, zeros(method.drafts), zeros(method.drafts)),
         turns=jnp.zeros((), jnp.int32),
+    )
+    return placed(begin)
+
+
+def placed(progress: Progress) -> Progress:
+    """The loop with its arrays where a mesh wants them, wherever they were computed; as it is without one.
+
+    Who is done is known on every device, so that each process can ask.
+    """
+    view, rows = progress.view, lambda tree: jax.tree.map(axes.by_rows, tree)
+    seen = None if view.seen is None else axes.by_vocabulary(view.seen)
+    return Progress(
+        view=rows(view._replace(seen=None))._replace(done=axes.whole(view.done), seen=seen),
+        caches={name: axes.by_heads(cache, name) for name, cache in progress.caches.items()},
+        begun=rows(progress.begun),
+        noise=axes.by_rows(progress.noise, 1),
+        ledger=rows(progress.ledger),
+        turns=axes.whole(progress.turns),
     )
 
 
@@ -252,7 +270,7 @@ def finish(end: Progress, request: Request) -> Generation:
     emitted, n = end.view.emitted, end.view.text.shape[1] - 1
     tokens = jnp.where(jnp.arange(n) < emitted[:, None], end.view.text[:, 1:], 0)
     ended = (emitted > 0) & jnp.any(end.view.last[:, None] == request.eos, axis=1)
-    return Generation(tokens, emitted, ended, end.ledger)
+    return axes.whole(Generation(tokens, emitted, ended, end.ledger))
 
 
 @partial(jax.jit, donate_argnames=("progress",))
@@ -266,13 +284,14 @@ def cut(progress: Progress, before: Generation, length: Int[Array, " b"]) -> Pro
     place = jnp.arange(ledger.judged.shape[1])
     gone = over[:, None] & (before.length[:, None] + place >= length[:, None])
     kept = lambda now, old: jnp.where(gone, old, now)
-    return progress._replace(
+    shorter = progress._replace(
         view=view._replace(emitted=jnp.minimum(view.emitted, length), done=view.done | over),
         ledger=ledger._replace(
             judged=kept(ledger.judged, before.ledger.judged),
             accepted=kept(ledger.accepted, before.ledger.accepted),
         ),
     )
+    return placed(shorter)
 
 
 def room(view: View, request: Request) -> Int[Array, " b"]:
@@ -297,7 +316,7 @@ def _advance(method: Method, params: Mapping[str, Params], request: Request, old
     text = _append(view.text, block.tokens, view.emitted + 1, count)
     done = old.done | ended | (count >= left)
     seen = None if view.seen is None else probs.used(view.seen, block.tokens, count)
-    return Progress(
+    new = Progress(
         view=view._replace(text=text, emitted=emitted, done=done, own=block.own, seen=seen),
         caches=caches,
         begun=old.begun,
@@ -305,6 +324,7 @@ def _advance(method: Method, params: Mapping[str, Params], request: Request, old
         ledger=_record(old.ledger, block, count),
         turns=old.turns + 1,
     )
+    return placed(new)
 
 
 def _window(table: Float[Array, "3 b n"], start: Int[Array, " b"], w: int) -> Float[Array, "3 b w"]:

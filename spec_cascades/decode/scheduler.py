@@ -13,7 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades.decode.loop import FOREVER, Generation, Method, Progress, Request, cut, finish, run, start
+from spec_cascades.decode.loop import (
+    FOREVER,
+    Generation,
+    Method,
+    Progress,
+    Request,
+    cut,
+    finish,
+    placed,
+    run,
+    start,
+)
 from spec_cascades.typing import Array, Int, Params
 
 Ends = Callable[[Sequence[int], Generation, Generation], np.ndarray | None]
@@ -106,7 +117,7 @@ def admit(
 
     noise, turns = put(progress.noise, fresh.noise, axis=1), progress.turns
     rest = jax.tree.map(put, progress._replace(noise=(), turns=()), fresh._replace(noise=(), turns=()))
-    return rest._replace(noise=noise, turns=turns), jax.tree.map(put, request, theirs)
+    return placed(rest._replace(noise=noise, turns=turns)), jax.tree.map(put, request, theirs)
 
 
 def _take(request: Request, rows: Sequence[int]) -> Request:

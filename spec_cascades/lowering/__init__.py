@@ -1,1 +1,1 @@
-"""Programs compiled and not run: for a TPU that is not there, and what the optimised code does in its loops."""
+"""Programs compiled and not run: for a TPU that is not there, and what their loops do."""

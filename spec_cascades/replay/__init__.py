@@ -145,4 +145,4 @@ def _prices(stored: store.Store, points: list[Point]) -> dict[str, dict[str, Any
 def _engine(asked_for: Replay) -> Any:
     from spec_cascades.engine import Engine  # jax
 
-    return Engine(**asdict(asked_for.models))
+    return Engine(**vars(asked_for.models))

@@ -44,10 +44,12 @@ def _norm(x: Float[Array, "... m"], w: Params, config: Config) -> Float[Array, "
 
 def _projections(w: Params, x: Float[Array, "b t m"], config: Config) -> list[Float[Array, "b _ t d"]]:
     """Queries, keys and values, heads before tokens."""
+    heads = lambda y: jnp.swapaxes(y.reshape(*x.shape[:2], -1, config.head_dim), 1, 2)
+    if "k_einsum" in w:  # a kernel each, as a mesh wants them (`sharding.serving`)
+        return [heads(linear(x, w[name]["w"])) for name in ("q_einsum", "k_einsum", "v_einsum")]
     names = ("qkv_einsum",) if "qkv_einsum" in w else ("q_einsum", "kv_einsum")
     joined = jnp.concatenate([linear(x, kernel_of(w[name]["w"], -2)) for name in names], axis=-1)
-    heads = jnp.swapaxes(joined.reshape(*x.shape[:2], -1, config.head_dim), 1, 2)
-    return jnp.split(heads, [config.heads, config.heads + config.kv_heads], axis=1)
+    return jnp.split(heads(joined), [config.heads, config.heads + config.kv_heads], axis=1)
 
 
 def _attention(
@@ -64,7 +66,10 @@ def _attention(
 
 
 def _mlp(w: Params, x: Float[Array, "b t m"]) -> Float[Array, "b t m"]:
-    gate, up = jnp.split(linear(x, kernel_of(w["gating_einsum"], -1)), 2, axis=-1)
+    if "gate" in w:
+        gate, up = linear(x, w["gate"]), linear(x, w["up"])
+    else:
+        gate, up = jnp.split(linear(x, kernel_of(w["gating_einsum"], -1)), 2, axis=-1)
     return linear(jax.nn.gelu(gate, approximate=True) * up, w["linear"])
 
 

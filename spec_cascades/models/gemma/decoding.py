@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
@@ -13,21 +12,6 @@ from spec_cascades.models.gemma.blocks import embed, logits_of, one_a_layer, run
 from spec_cascades.models.gemma.config import Config
 from spec_cascades.models.gemma.params import STACKED, serving, stack
 from spec_cascades.typing import Array, Float, Int, Params
-
-LAYER_AND_SLOT = lax.ScatterDimensionNumbers((2, 3), (0, 3), (0, 3), (1,), (0,))
-"""Updates [b, t, h, d] into [n, b, h, l, d] at indices [b, t, 2]; `vmap` over the second axis would copy."""
-
-
-def write(old: Array, new: Array, length: Int[Array, " b"], at: Any) -> tuple[Array, Array]:
-    """The cache [b, h, l, d] or caches [n, b, h, l, d] with t new entries, and the layer's own."""
-    if at is None:
-        whole = kv.write(old, new, length)
-        return whole, whole
-    slots = length[:, None] + jnp.arange(new.shape[2])
-    where = jnp.stack([jnp.full_like(slots, at), slots], -1)
-    new = jnp.swapaxes(new, 1, 2).astype(old.dtype)
-    whole = lax.scatter(old, where, new, LAYER_AND_SLOT, unique_indices=True, mode="drop")
-    return whole, lax.dynamic_index_in_dim(whole, at, 0, keepdims=False)
 
 
 @dataclass(frozen=True)
@@ -62,7 +46,7 @@ class Gemma:
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads right-padded prompts (at least one token) up to the last one, which stays unread."""
         c, b = self.config, tokens.shape[0]
-        blank = lambda *n: (jnp.zeros((*n, b, c.kv_heads, capacity, c.head_dim), self.cache_dtype),) * 2
+        blank = lambda *n: (jnp.zeros((b, *n, c.kv_heads, capacity, c.head_dim), self.cache_dtype),) * 2
         empty = Cache(one_a_layer(c, STACKED in params, blank), jnp.zeros(b, jnp.int32))
         _, layers = self._read(params, tokens, empty)
         last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
@@ -82,8 +66,6 @@ class Gemma:
         l = jax.tree.leaves(cache.layers)[0].shape[-2]
         view = view_of(c, cache.length, tokens.shape[1], l)
 
-        def store(pair: Any, at: Any, *new: Array) -> tuple[Any, Any]:
-            both = [write(old, entries, cache.length, at) for old, entries in zip(pair, new, strict=True)]
-            return tuple(zip(*both, strict=True))
-
+        slots = cache.length[:, None] + jnp.arange(tokens.shape[1])
+        store = lambda pair, at, *new: kv.store(pair, new, slots, at)
         return run_layers(params, c, embed(params, tokens, c), cache.layers, view, store)

@@ -1,0 +1,97 @@
+"""Placed parameters as decoding under a mesh wants them, one tensor at a time."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from spec_cascades.models.gemma import STACKED, Config, Gemma
+from spec_cascades.models.subset import Subset
+from spec_cascades.sharding.tables import Place, path_of
+from spec_cascades.typing import Array, Params
+
+PARTS = {"qkv_einsum": ("q_einsum", "k_einsum", "v_einsum"), "kv_einsum": ("k_einsum", "v_einsum")}
+"""What a kernel of several roles falls into: joined on one axis, a shard would hold part of one role only."""
+
+
+def serving(lm: Any, params: Params, place: Place) -> Params:
+    """What `lm.serving` gives, every array where `place` wants it and every kernel of a role its own.
+
+    params: as checkpoints hold them, placed; each tensor is transformed where it lies, none is changed.
+    """
+    if isinstance(lm, Subset):
+        below = lambda path, shape: place(f"model/{path}", shape)
+        return params | {"model": serving(lm.lm, params["model"], below)}
+    if isinstance(lm, Gemma):
+        return _gemma(params, lm, place)
+    if hasattr(lm, "lm"):
+        return serving(lm.lm, params, place)
+    if not getattr(lm, "scan", False):
+        return lm.serving(params)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, x: jax.device_put(x, place(path_of(path), x.shape)), lm.serving(params)
+    )
+
+
+def _gemma(params: Params, lm: Gemma, place: Place) -> Params:
+    names = [f"layer_{i}" for i in range(lm.config.layers)]
+    flat = params | {name: _apart(params[name], name, place) for name in names}
+    return _stacked(flat, lm.config, place) if lm.scan else flat
+
+
+def _apart(layer: Params, name: str, place: Place) -> Params:
+    """A layer's kernels [in, out], one of each role."""
+    attn, mlp = {}, dict(layer["mlp"])
+    for kernel, leaf in layer["attn"].items():
+        if "einsum" not in kernel:
+            attn[kernel] = leaf
+            continue
+        for part, role in enumerate(PARTS.get(kernel, (kernel,))):
+            one, path = part if kernel in PARTS else None, f"{name}/attn/{role}/w"
+            attn[role] = {"w": _flat(leaf["w"], one, kernel == "attn_vec_einsum", place, path)}
+    if "gating_einsum" in mlp:
+        both = mlp.pop("gating_einsum")
+        for part, role in enumerate(("gate", "up")):
+            mlp[role] = _moved(lambda w, i: w[i].T, both, part, place, f"{name}/mlp/{role}")
+    return layer | {"attn": attn, "mlp": mlp}
+
+
+def _flat(w: Array, part: int | None, out: bool, place: Place, path: str) -> Array:
+    """An official kernel of one role, [heads, m, d] or (out) [heads, d, m], as [in, out]."""
+    if w.ndim == 2:
+        return w
+
+    def flat(w: Array, part: int | None) -> Array:
+        w = w if part is None else w[part]
+        h, a, b = w.shape
+        return w.reshape(h * a, b) if out else jnp.swapaxes(w, 0, 1).reshape(a, h * b)
+
+    return _moved(flat, w, part, place, path)
+
+
+def _moved(change: Any, w: Array, part: int | None, place: Place, path: str) -> Array:
+    shape = jax.eval_shape(partial(change, w, part)).shape
+    return jax.jit(change, static_argnums=1, out_shardings=place(path, shape))(w, part)
+
+
+def _stacked(params: Params, config: Config, place: Place) -> Params:
+    """As `models.gemma.stack`, each joined array where it belongs."""
+    n, p = config.layers // config.pattern, config.pattern
+    kept = {name: w for name, w in params.items() if not name.startswith("layer_")}
+    kept |= {f"layer_{i}": params[f"layer_{i}"] for i in range(n * p, config.layers)}
+    if not n:
+        return kept
+
+    def join(path: Any, *layers: Array) -> Array:
+        shape = (len(layers), *layers[0].shape)
+        where = place(f"{STACKED}/{path_of(path)}", shape)
+        return jax.jit(lambda *w: jnp.stack(w), out_shardings=where)(*layers)
+
+    places = [f"attention_type_{j}" for j in range(p)]
+    groups = [[params[f"layer_{i}"] for i in range(j, n * p, p)] for j in range(p)]
+    joined = {
+        name: jax.tree_util.tree_map_with_path(join, *group)
+        for name, group in zip(places, groups, strict=True)
+    }
+    return kept | {STACKED: joined}
