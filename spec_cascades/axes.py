@@ -2,8 +2,8 @@
 
 A mesh (`sharding.Layout`) has an axis `data`, over which rows are divided, and one axis for each prime factor
 of its model part: `model0`, `model1`, ... divide both models, `target2`, ... the target alone. What has n
-parts lies over the leading axes whose product divides n, and is repeated over the rest. Without a mesh nothing
-here does anything.
+parts lies over the leading axes whose product divides n, and is repeated over the rest. Without a mesh
+nothing here does anything.
 """
 
 from typing import Any

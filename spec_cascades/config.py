@@ -53,8 +53,8 @@ class Models:
     """References of the two models, by default the embedded pair; null for one that no point runs.
 
     chat: prompts are a user's turn in the target's own chat template. mesh: the devices, null for one; a
-    configuration's `mesh` is short for this one. layers: scanned (compiles in the time of one layer), unrolled
-    (faster on a CPU), or null for what suits the backend and the depth.
+    configuration's `mesh` is short for this one. layers: scanned (compiles in the time of one layer),
+    unrolled (faster on a CPU), or null for what suits the backend and the depth.
     """
 
     target: str | None = "embedded:en-de-target"

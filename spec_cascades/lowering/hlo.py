@@ -19,8 +19,11 @@ _MADE = re.compile(r"= (\(?.*?\)?) ([a-z][\w\-]*)\(")
 
 
 class Line(NamedTuple):
-    """An instruction within a loop. times: how often it runs in one turn of the outermost loop around it, as far
-    as the loops between have known lengths (those over layers); known: whether all of them have."""
+    """An instruction within a loop.
+
+    times: how often it runs in one turn of the outermost loop around it, counting the loops between whose
+    length is known (those over layers); known: whether that is all of them.
+    """
 
     text: str
     times: int
@@ -28,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """What devices exchange: its kind, its result as HLO writes it, bytes of it on a device, times as `Line`."""
+    """What devices exchange: its kind, its result as HLO writes it, bytes of that a device, `Line.times`."""
 
     kind: str
     shape: str
@@ -89,7 +92,7 @@ def _reached(parts: Mapping[str, Sequence[str]], start: str) -> set[str]:
 
 
 def copies(lines: Iterable[Line], shapes: Iterable[Sequence[int]]) -> list[str]:
-    """Instructions that copy, transpose or select an array of one of these sizes, in whatever order of axes."""
+    """Instructions that copy, transpose or select an array of one of these sizes, whatever its order of axes."""
     sizes = lambda shape: sorted(n for n in shape if n > 1)
     large = [sizes(shape) for shape in shapes]
     found = []
@@ -107,16 +110,13 @@ def collectives(lines: Iterable[Line]) -> list[Collective]:
     found = []
     for line in lines:
         m = _MADE.search(line.text)
-        if (
-            not m
-            or not (kind := m[2].removesuffix("-start")).startswith(COLLECTIVES)
-            or kind.endswith("-done")
-        ):
+        kind = m[2].removesuffix("-start") if m else ""
+        if m is None or kind not in COLLECTIVES:
             continue
         arrays = _ARRAY.findall(m[1])
         # A pair's first half lists its operands before its results.
         arrays = arrays[len(arrays) // 2 :] if m[2].endswith("-start") and len(arrays) > 1 else arrays
-        shape = " ".join(f"{kind}[{dims}]" for kind, dims in arrays)
+        shape = " ".join(f"{dtype}[{dims}]" for dtype, dims in arrays)
         found.append(Collective(kind, shape, sum(_bytes(*array) for array in arrays), line.times))
     return found
 

@@ -104,14 +104,15 @@ class Layout:
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
 
-def of(settings: Mesh | None) -> Layout | None:
-    """The layout that a configuration asks for on this machine; None for None.
+def of(settings: Mesh | None, devices: Any = None) -> Layout | None:
+    """The layout that a configuration asks for on this machine, or on given devices; None for None.
 
     Raises ValueError unless there are exactly as many devices.
     """
     if settings is None:
         return None
-    wanted, devices = settings.data * settings.model, jax.devices()
+    devices = jax.devices() if devices is None else devices
+    wanted = settings.data * settings.model
     if len(devices) != wanted:
         raise ValueError(
             f"mesh: data={settings.data} x model={settings.model} wants {wanted} devices, and there are "
@@ -122,7 +123,8 @@ def of(settings: Mesh | None) -> Layout | None:
     named = [f"{axes.BOTH}{i}" for i in range(len(both))]
     named += [f"{axes.TARGET}{i + len(both)}" for i in range(len(rest))]
     shape = (settings.data, *both, *rest)
-    mesh = jax.make_mesh(shape, (axes.ROWS, *named), axis_types=(AxisType.Auto,) * len(shape))
+    types = (AxisType.Auto,) * len(shape)
+    mesh = jax.make_mesh(shape, (axes.ROWS, *named), axis_types=types, devices=devices)
     return Layout(settings, mesh)
 
 
