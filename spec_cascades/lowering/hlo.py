@@ -12,6 +12,11 @@ BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "
 _HEAD = re.compile(r"(?:ENTRY )?%?([\w.\-]+) .*\{$")
 _WHILE = re.compile(r" while\(.*body=%?([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_LESS = re.compile(
+    r"ROOT %?[\w.\-]+ = pred\[\]\S* compare\([^,]*, (?:s32\[\]\S* )?%?([\w.\-]+)\), direction=LT"
+)
+_LIMIT = re.compile(r"%?([\w.\-]+) = s32\[\]\S* constant\((\d+)\)")
 _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _LISTS = re.compile(r"(?:branch_computations|called_computations)=\{([^}]*)\}")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
@@ -73,11 +78,22 @@ def inside_loops(text: str) -> tuple[list[Line], int]:
             continue
         seen[name] = (times, known)
         for line in parts.get(name, ()):
-            trips = _TRIPS.search(line) if _WHILE.search(line) else None
-            more = int(trips[1]) if trips else 1
-            sure = known and (trips is not None or not _WHILE.search(line))
-            todo += [(x, times * more, sure) for x in called(line) if x in parts]
+            turns = _turns(parts, line) if _WHILE.search(line) else 1
+            todo += [
+                (x, times * (turns or 1), known and turns is not None) for x in called(line) if x in parts
+            ]
     return [Line(line, *seen[name]) for name in sorted(seen) for line in parts[name]], len(loops)
+
+
+def _turns(parts: Mapping[str, Sequence[str]], line: str) -> int | None:
+    """How often a loop runs: as the compiler says or a condition `i < constant` does; None for neither."""
+    if said := _TRIPS.search(line):
+        return int(said[1])
+    condition = _CONDITION.search(line)
+    lines = parts.get(condition[1], ()) if condition else ()
+    last = next((m for x in lines if (m := _LESS.search(x))), None)
+    limits = dict(m.groups() for x in lines if (m := _LIMIT.search(x)))
+    return int(limits[last[1]]) if last and last[1] in limits else None
 
 
 def _reached(parts: Mapping[str, Sequence[str]], start: str) -> set[str]:
@@ -92,7 +108,7 @@ def _reached(parts: Mapping[str, Sequence[str]], start: str) -> set[str]:
 
 
 def copies(lines: Iterable[Line], shapes: Iterable[Sequence[int]]) -> list[str]:
-    """Instructions that copy, transpose or select an array of one of these sizes, whatever its order of axes."""
+    """Instructions that copy, transpose or select an array of one of these sizes, in any order of axes."""
     sizes = lambda shape: sorted(n for n in shape if n > 1)
     large = [sizes(shape) for shape in shapes]
     found = []

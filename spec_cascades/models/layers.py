@@ -1,5 +1,6 @@
 """What every attention family shares: linear maps, tables, an RMS norm, attention over given keys."""
 
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,6 +9,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from spec_cascades.typing import Array, Float, Int, PRNGKeyArray
+
+backend: ContextVar[str | None] = ContextVar("backend", default=None)
+"""The platform that is compiled for where it is not the one at hand (`lowering.aot`)."""
+
+
+def on_cpu() -> bool:
+    """Whether what is traced will run on a CPU."""
+    return (backend.get() or jax.default_backend()) == "cpu"
+
 
 HIDDEN = -1e30
 """The bias of a slot not to be seen: finite, so that a query that sees nothing is a mean and no NaN."""
@@ -45,7 +55,7 @@ def scores(x: Float[Array, "... m"], table: Float[Array, "v m"]) -> Float[Array,
 
 def _rowwise(x: Float[Array, "... i"], weights: Float[Array, "_ _"], axis: int) -> Float[Array, "... o"]:
     rows = x.reshape(-1, x.shape[-1])
-    lone = rows.shape[0] == 1 and weights.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
+    lone = rows.shape[0] == 1 and weights.dtype == jnp.bfloat16 and on_cpu()
     y = _product(jnp.concatenate([rows, rows]) if lone else rows, weights, axis)
     return y[: rows.shape[0]].reshape(*x.shape[:-1], weights.shape[1 - axis])
 

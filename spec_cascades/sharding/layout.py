@@ -94,6 +94,10 @@ class Layout:
         spec = lambda role: lambda x: NamedSharding(self.mesh, axes.cached(x.shape, role, self.sizes))
         return {role: jax.tree.map(spec(role), cache) for role, cache in caches.items()}
 
+    def row_sharding(self, shape: tuple[int, ...]) -> NamedSharding:
+        """Where an array [b, ...] lies whose rows are divided."""
+        return NamedSharding(self.mesh, self._rows(shape))
+
     def _rows(self, shape: tuple[int, ...]) -> P:
         return P(*[axes.rows(n, self.sizes) for n in shape[:1]])
 

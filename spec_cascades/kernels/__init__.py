@@ -1,0 +1,1 @@
+"""Pallas kernels for TPUs, each beside a plain reference that it equals."""
