@@ -48,6 +48,7 @@ LOOKED_UP = ("tests/decode/test_lookup.py", "-k", "every_path and v3")
 COPIED = ("tests/models/test_copying.py", "-k", "share and (markov or t5)")
 LEAN = ("tests/decode/test_drafting.py", "-k", "behind_the_last or lags")
 CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
+TABLES = ("tests/sharding/test_tables.py",)
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 
 LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
@@ -77,6 +78,8 @@ PREFIX = "accepted = jnp.sum(jnp.cumprod(stands.astype(jnp.int32), axis=1), axis
 ETA = "jnp.sum(jnp.where(r, pair.q, 0.0), -1, keepdims=True)"
 PI = "return jnp.where(r, 0.0, pair.q) + pair.p * eta"
 EXCESS = "jnp.maximum(self.slope(pair, rest) * pair.p - pair.q, 0.0)"
+WO = '(r"mlp/wo/kernel", ("ff", None)),'
+OTHERS = '(role == "drafter" and not name.startswith(BOTH))'
 MASK = "jnp.where(cache.memory.mask, 0.0, HIDDEN)"
 
 MUTANTS = [
@@ -86,6 +89,8 @@ MUTANTS = [
     Mutant("a lagging drafter skips a draft", DRAFTING, LAG, LAG.replace("read", "view.emitted"), LEAN),
     Mutant("a lagging drafter answers the older token", DRAFTING, BEHIND, f"0 * {BEHIND}", LEAN),
     Mutant("a row lags by the batch's calls", DRAFTING, OWN_CALLS, "cache.length", LEAN),
+    Mutant("a kernel that no table names", "sharding/tables.py", WO, "", TABLES),
+    Mutant("the drafter on the target's axes", "axes.py", OTHERS, "False", TABLES),
     Mutant("residual without q", "verify.py", "jnp.maximum(pi - q, 0.0)", "pi", BLOCK),
     Mutant("bonus from p", "verify.py", OWN, BONUS.format(OWN), FORMULAS),
     Mutant(

@@ -80,6 +80,11 @@ def by_heads(tree: Any, role: str) -> Any:
     return jax.tree.map(lambda x: _constrained(x, cached(x.shape, role)), tree)
 
 
+def spread(tree: Any) -> Any:
+    """Arrays [b, ...] that lie anywhere with their rows divided: for the host, outside compiled functions."""
+    return jax.jit(lambda x: jax.tree.map(by_rows, x))(tree) if _around() else tree
+
+
 def whole(tree: Any) -> Any:
     """Every array repeated on all devices, so that each process can read all of it."""
     if not _around():

@@ -21,6 +21,7 @@ UNTUNED = ("lossless", "drafter_only")
 """Rules that read no alpha."""
 DTYPES = ("bfloat16", "float32")
 LAYERS = ("scanned", "unrolled")
+ATTENTION = ("dense", "kernel")
 LENGTHS = ("fixed", "adaptive", "confident")
 SCORES = ("sum", "average", "quantile")
 LISTS = ("forbidden", "stop", "eos")
@@ -54,7 +55,8 @@ class Models:
 
     chat: prompts are a user's turn in the target's own chat template. mesh: the devices, null for one; a
     configuration's `mesh` is short for this one. layers: scanned (compiles in the time of one layer),
-    unrolled (faster on a CPU), or null for what suits the backend and the depth.
+    unrolled (faster on a CPU), or null for what suits the backend and the depth. attention: kernel (a TPU's,
+    which reads a cache up to each row's length), or dense, as null.
     """
 
     target: str | None = "embedded:en-de-target"
@@ -63,11 +65,14 @@ class Models:
     chat: bool = False
     mesh: Mesh | None = None
     layers: str | None = None
+    attention: str | None = None
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)
         if self.layers is not None:
             choose("layers", self.layers, LAYERS)
+        if self.attention is not None:
+            choose("attention", self.attention, ATTENTION)
 
 
 @dataclass(frozen=True)

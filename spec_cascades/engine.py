@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import asking, checkpoints, methods, sharding, stops
+from spec_cascades import asking, checkpoints, kernels, methods, sharding, stops
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding, Mesh
 from spec_cascades.decode import loop, scheduler, sequence
@@ -70,9 +70,10 @@ class Engine:
     target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
     (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
     the chat template of the target (or of a drafter without one); mesh: the devices that share the work;
-    layers: "scanned", "unrolled" or None for what suits the backend and the depth (`models.stacking`). Raises
-    ValueError for unknown references, for models whose tokenizers differ, where a method needs a model that
-    was not given, and for a mesh that this machine or these models do not fit.
+    layers: "scanned", "unrolled" or None for what suits the backend and the depth (`models.stacking`);
+    attention: "kernel" (of `kernels`, on a TPU), or "dense" as None. Raises ValueError for unknown
+    references, for models whose tokenizers differ, where a method needs a model that was not given, and for a
+    mesh or a kernel that this machine or these models do not fit.
     """
 
     def __init__(
@@ -83,9 +84,10 @@ class Engine:
         chat: bool = False,
         mesh: Mesh | None = None,
         layers: str | None = None,
+        attention: str | None = None,
     ) -> None:
         self._refs = {"target": target, "drafter": drafter}
-        self._dtype, self._chat, self._layers = dtype, chat, layers
+        self._dtype, self._chat, self._layers, self._attention = dtype, chat, layers, attention
         self._layout = sharding.of(mesh)
         self._loaded: dict[str, Loaded] = {}
         self._warm: dict[tuple[Any, ...], dict[str, float]] = {}
@@ -110,6 +112,8 @@ class Engine:
         drafter = self._refs["drafter"]
         exits = methods.exit_after(methods.copying(drafter) or drafter) is not None
         lm = stacking.arranged(loaded.lm, self._layers, cut=role == "target" and exits)
+        if self._attention == "kernel":
+            lm = kernels.attached(lm, mesh=self._layout is not None)
         if self._layout is not None:
             return loaded._replace(lm=lm, params=self._layout.serving(lm, role, loaded.params))
         return loaded._replace(lm=lm, params=lm.serving(loaded.params))

@@ -122,25 +122,35 @@ def first_best(x: Float[Array, "... v"]) -> Int[Array, "... 1"]:
 def _fewest(
     probs: Float[Array, "... v"], weights: Float[Array, "... v"], wanted: Float[Array, "... 1"]
 ) -> Float[Array, "... v"]:
-    """The fewest, likeliest first, whose weights reach `wanted`; ties, which weigh alike, go to the lower id.
+    """The fewest, likeliest first, whose weights reach `wanted`; of ties, which weigh alike, lower ids."""
+    least = least_kept(probs, weights, wanted)
+    above, ties = probs > least, probs == least
+    before = _weight(above, weights) + weights * (_cumulated(ties) - 1)
+    return jnp.where(above | (ties & (before < wanted)), probs, 0.0)
 
-    Halves the bit patterns of the least probability kept, which are ordered as the floats are: 31 reductions,
-    where a sort of 49k ids takes a CPU thirty times as long.
+
+def _weight(kept: Bool[Array, "... v"], weights: Float[Array, "... v"]) -> Float[Array, "... 1"]:
+    return jnp.sum(jnp.where(kept, weights, 0.0), axis=-1, keepdims=True)
+
+
+def least_kept(
+    probs: Float[Array, "... v"], weights: Float[Array, "... v"], wanted: Float[Array, "... 1"]
+) -> Float[Array, "... 1"]:
+    """The largest probability such that those no smaller have weights of `wanted` or more; 0 if none is.
+
+    Halves its bit patterns, which are ordered as the floats are: 31 reductions, where a sort of 49k ids takes
+    a CPU thirty times as long, and one on shards would gather them.
     """
     floats = lambda x: lax.bitcast_convert_type(x, jnp.float32)
-    total = lambda kept: jnp.sum(jnp.where(kept, weights, 0.0), axis=-1, keepdims=True)
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = low + (high - low) // 2
-        enough = total(probs >= floats(middle)) >= wanted
+        enough = _weight(probs >= floats(middle), weights) >= wanted
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     top = lax.bitcast_convert_type(jnp.max(probs, axis=-1, keepdims=True), jnp.int32) + 1
-    least = floats(lax.fori_loop(0, 31, halve, (jnp.zeros_like(top), top))[0])
-    above, ties = probs > least, probs == least
-    before = total(above) + weights * (_cumulated(ties) - 1)
-    return jnp.where(above | (ties & (before < wanted)), probs, 0.0)
+    return floats(lax.fori_loop(0, 31, halve, (jnp.zeros_like(top), top))[0])
 
 
 def _cumulated(ties: Bool[Array, "... v"]) -> Int[Array, "... v"]:

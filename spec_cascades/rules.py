@@ -20,7 +20,7 @@ from typing import Protocol, runtime_checkable
 import jax.numpy as jnp
 from jax import lax
 
-from spec_cascades.probs import Pair, entropy, first_best, total_variation
+from spec_cascades.probs import Pair, entropy, first_best, least_kept, total_variation
 from spec_cascades.typing import Array, Bool, Float, Int
 
 Mask = Callable[[Pair, Array], Bool[Array, "..."]]
@@ -287,10 +287,8 @@ def v3(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
 @deferral("topk", lossless=0.0, draft_only=math.inf, default=3.0)
 def topk(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
     """v not among the target's alpha likeliest tokens (ties with the last one stay)"""
-    v = pair.p_raw.shape[-1]
-    ranked = jnp.sort(pair.p_raw, axis=-1, descending=True)
-    place = jnp.clip(alpha, 1, v).astype(jnp.int32) - 1
-    last = jnp.take_along_axis(ranked, jnp.broadcast_to(place, (*ranked.shape[:-1], 1)), axis=-1)
+    k = jnp.floor(jnp.clip(alpha, 1, pair.p_raw.shape[-1]))
+    last = least_kept(pair.p_raw, jnp.ones_like(pair.p_raw), k)
     return (pair.p_raw < last) | (alpha < 1)
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from spec_cascades import axes
 from spec_cascades.decode.loop import (
     FOREVER,
     Generation,
@@ -64,7 +65,7 @@ def serve(
     width = _padded(prompts, bucket)
     capacity = width + max_new + method.width
     owner, begun = list(range(slots)), slots
-    own = _take(request, owner)
+    own = axes.spread(_take(request, owner))
     progress = start(method, params, *pad(prompts[:slots], width), own, max_new, capacity)
     prefills, steps = 1, 0
     occupant = list(owner)
@@ -117,7 +118,8 @@ def admit(
 
     noise, turns = put(progress.noise, fresh.noise, axis=1), progress.turns
     rest = jax.tree.map(put, progress._replace(noise=(), turns=()), fresh._replace(noise=(), turns=()))
-    return placed(rest._replace(noise=noise, turns=turns)), jax.tree.map(put, request, theirs)
+    asked = jax.tree.map(lambda old, new: axes.by_rows(put(old, new)), request, theirs)
+    return placed(rest._replace(noise=noise, turns=turns)), asked
 
 
 def _take(request: Request, rows: Sequence[int]) -> Request:

@@ -6,6 +6,7 @@ rotations and softmaxes are float32 whatever the weights are.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -168,15 +169,15 @@ def _split(x: Float[Array, "b t hd"], heads: int) -> Float[Array, "b h t d"]:
     return jnp.swapaxes(x.reshape(*x.shape[:2], heads, -1), 1, 2)
 
 
-def _layer(w: Params, config: Config, x: Array, positions: Array, own: Any, bias: Array) -> tuple[Array, Any]:
-    """One block: `own(k, v)` gives what is kept of its tokens, returned too, and what to attend to."""
+def _layer(w: Params, config: Config, x: Array, positions: Array, own: Any) -> tuple[Array, Any]:
+    """One block: `own(k, v)` gives what is kept of its tokens, returned too, and what queries read of it."""
     a, turn = w["attention"], lambda y: rotate(y, positions, frequencies(config))
     h = rms_norm(x, w["pre_attention_norm"]["scale"], config.epsilon)
     q = turn(_split(linear(h, a["query"]["kernel"]), config.heads))
     k = turn(_split(linear(h, a["key"]["kernel"]), config.kv_heads))
     v = _split(linear(h, a["value"]["kernel"]), config.kv_heads)
-    kept, (k, v) = own(k, v)
-    x = x + linear(attend(q * config.head_dim**-0.5, k, v, bias), a["out"]["kernel"])
+    kept, read = own(k, v)
+    x = x + linear(read(q * config.head_dim**-0.5), a["out"]["kernel"])
     h = rms_norm(x, w["pre_mlp_norm"]["scale"], config.epsilon)
     m = {name: kernel["kernel"] for name, kernel in w["mlp"].items()}
     return x + linear(jax.nn.silu(linear(h, m["gate"])) * linear(h, m["up"]), m["down"]), kept
@@ -212,8 +213,8 @@ def forward(
 
     def block(w: Params, x: Array, cache: Any, i: Any) -> tuple[Array, Any]:
         dtype = w["mlp"]["down"]["kernel"].dtype
-        own = lambda k, v: (None, (k.astype(dtype), v.astype(dtype)))
-        return _layer(w, config, x, positions, own, bias)
+        own = lambda k, v: (None, lambda q: attend(q, k.astype(dtype), v.astype(dtype), bias))
+        return _layer(w, config, x, positions, own)
 
     x, _ = _through(params, config, block, tokens, (None,) * config.layers)
     return _logits(params, x, config)
@@ -228,12 +229,14 @@ class Llama:
     """The LM protocol over one model of the family.
 
     cache_dtype: of cached keys and values; scan: parameters come stacked (`serving` sees to it), so that the
-    time to compile does not grow with the number of layers.
+    time to compile does not grow with the number of layers; attention: what reads the cache, as
+    `kernels.attention.decode_attention` does, None for all slots at once.
     """
 
     config: Config
     cache_dtype: Any = jnp.float32
     scan: bool = False
+    attention: Callable[..., Any] | None = None
 
     @property
     def vocab(self) -> int:
@@ -262,8 +265,11 @@ class Llama:
 
         def block(w: Params, x: Array, old: Any, i: Any) -> tuple[Array, Any]:
             # A prompt sees itself alone, so that the slots for what follows cost nothing here.
-            own = lambda *new: kv.store_prompts(old, new, None, i if self.scan else None)
-            return _layer(w, c, x, at, own, bias)
+            def own(*new: Array) -> tuple[Any, Any]:
+                whole, (k, v) = kv.store_prompts(old, new, None, i if self.scan else None)
+                return whole, lambda q: attend(q, k, v, bias)
+
+            return _layer(w, c, x, at, own)
 
         _, layers = _through(params, c, block, tokens, blank.layers)
         last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
@@ -280,8 +286,14 @@ class Llama:
         bias = jnp.where(seen, 0.0, HIDDEN)[:, None]
 
         def block(w: Params, x: Array, old: Any, i: Any) -> tuple[Array, Any]:
-            own = lambda *new: kv.store(old, new, at, i if self.scan else None)
-            return _layer(w, c, x, at, own, bias)
+            def own(*new: Array) -> tuple[Any, Any]:
+                layer = i if self.scan else None
+                whole, (k, v) = kv.store(old, new, at, layer)
+                if self.attention is None:
+                    return whole, lambda q: attend(q, k, v, bias)
+                return whole, lambda q: self.attention(q, whole, cache.length, layer)
+
+            return _layer(w, c, x, at, own)
 
         x, layers = _through(params, c, block, tokens, cache.layers)
         return _logits(params, x, c), kv.advance(cache, layers, t)

@@ -122,14 +122,18 @@ def of(settings: Mesh | None, devices: Any = None) -> Layout | None:
             f"mesh: data={settings.data} x model={settings.model} wants {wanted} devices, and there are "
             f"{len(devices)} ({devices[0].platform})"
         )
+    sizes = {axes.ROWS: settings.data} | factors(settings)
+    kinds = (AxisType.Auto,) * len(sizes)
+    mesh = jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=kinds, devices=devices)
+    return Layout(settings, mesh)
+
+
+def factors(settings: Mesh) -> dict[str, int]:
+    """{axis: devices} of the model part of a mesh: prime factors, those of the drafter's share first."""
     shared = settings.drafter or settings.model
     both, rest = _primes(shared), _primes(settings.model // shared)
-    named = [f"{axes.BOTH}{i}" for i in range(len(both))]
-    named += [f"{axes.TARGET}{i + len(both)}" for i in range(len(rest))]
-    shape = (settings.data, *both, *rest)
-    types = (AxisType.Auto,) * len(shape)
-    mesh = jax.make_mesh(shape, (axes.ROWS, *named), axis_types=types, devices=devices)
-    return Layout(settings, mesh)
+    kinds = [axes.BOTH] * len(both) + [axes.TARGET] * len(rest)
+    return {f"{kind}{i}": n for i, (kind, n) in enumerate(zip(kinds, both + rest, strict=True))}
 
 
 def _primes(n: int) -> list[int]:

@@ -1,11 +1,17 @@
 """The kernel against dense attention, interpreted: lengths, windows, groups, softcap, scanned layers."""
 
+from dataclasses import replace
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import FAMILIES
 
+from spec_cascades import kernels
 from spec_cascades.kernels import attention
+from spec_cascades.models.subset import Subset
 
 B, H, L, D, BLOCK = 4, 2, 40, 8, 16
 LENGTHS = (0, 15, 16, 33)
@@ -71,3 +77,30 @@ def test_a_layer_goes_with_a_stack_alone():
         attention.decode_attention(q, pair, jnp.array(LENGTHS), 1, interpret=True)
     with pytest.raises(ValueError, match="no layer does not go with keys of 5 axes"):
         attention.decode_attention(*arrays(1, 1, layers=2), jnp.array(LENGTHS), interpret=True)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# In a model
+
+
+def test_a_model_reads_its_scanned_cache_through_the_kernel():
+    model = FAMILIES["llama"]
+    kernel = partial(attention.decode_attention, block=8, interpret=True)
+    out = []
+    for lm in (model.target, replace(model.target, scan=True, attention=kernel)):
+        params = lm.serving(model.params["target"])
+        _, cache = lm.prefill(params, model.prompts, model.lengths, 20)
+        out.append(lm.extend(params, model.prompts[:, :3], cache)[0][..., :40])
+    np.testing.assert_allclose(*out, atol=1e-5)
+
+
+def test_the_kernel_goes_to_llama_like_models_on_one_tpu_alone(monkeypatch):
+    llama, t5 = FAMILIES["llama"].target, FAMILIES["t5"].target
+    with pytest.raises(ValueError, match="is for TPUs, and this is a cpu"):
+        kernels.attached(llama)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert kernels.attached(Subset(llama, 48)).lm.attention is attention.decode_attention
+    with pytest.raises(ValueError, match="not on a mesh"):
+        kernels.attached(llama, mesh=True)
+    with pytest.raises(ValueError, match="llama-like models, and this is a T5"):
+        kernels.attached(t5)
