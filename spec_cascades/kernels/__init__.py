@@ -12,10 +12,8 @@ def attached(lm: Any, mesh: bool = False) -> Any:
     Raises ValueError where there is none: off a TPU, on a mesh of devices, and for a family that has no place
     for it (only the llama-like ones have).
     """
-    if jax.default_backend() != "tpu":
-        raise ValueError(
-            f"attention 'kernel' is for TPUs, and this is a {jax.default_backend()}: take 'dense'"
-        )
+    if (backend := jax.default_backend()) != "tpu":
+        raise ValueError(f"attention 'kernel' is for TPUs, and this is a {backend}: take 'dense'")
     if mesh:
         raise ValueError("attention 'kernel' runs on one device, not on a mesh: take 'dense'")
     inner = getattr(lm, "lm", None)

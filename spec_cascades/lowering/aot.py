@@ -71,16 +71,16 @@ def devices(topology: str) -> list[Any]:
         raise ModuleNotFoundError(
             "compiling for a TPU needs libtpu: pip install 'spec-cascades[tpu-aot]'"
         ) from None
-    # Outside Google's cloud the library would look for a metadata server and wait for it.
+    # Outside Google's cloud the library would look for a metadata server and wait for it; and since no chip is
+    # opened, several processes may compile at once.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     from jax.experimental import topologies
 
     try:
         found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     except Exception as error:
-        raise ValueError(
-            f"topology {topology!r} is none that libtpu knows, such as v5e:2x4: {error}"
-        ) from None
+        raise ValueError(f"topology {topology!r} (known: v5e:2x4 and others): {error}") from None
     return list(found.devices)
 
 
