@@ -91,8 +91,9 @@ def decode_attention(
 
 def _span(length: Any, t: int, block: int, blocks: int, window: int | None) -> tuple[Any, Any]:
     """The first and the last block of slots that a row's queries see."""
-    last = jnp.minimum((length + t - 1) // block, blocks - 1)
-    first = 0 if window is None else jnp.maximum(length - window + 1, 0) // block
+    # Nothing is negative: Python's operators would ask for signs, and for the chip that is compiled for.
+    last = jnp.minimum(lax.div(length + t - 1, block), blocks - 1)
+    first = 0 if window is None else lax.div(jnp.maximum(length - window + 1, 0), block)
     return jnp.minimum(first, last), last
 
 
@@ -131,7 +132,7 @@ def _kernel(
         if softcap is not None:
             x = softcap * jnp.tanh(x / softcap)
         at = step * block + lax.broadcasted_iota(jnp.int32, x.shape, 1)
-        behind = begin + lax.broadcasted_iota(jnp.int32, x.shape, 0) % t - at
+        behind = begin + lax.rem(lax.broadcasted_iota(jnp.int32, x.shape, 0), t) - at
         seen = (behind >= 0) & (at < l)
         if window is not None:
             seen = seen & (behind < window)

@@ -71,8 +71,8 @@ def devices(topology: str) -> list[Any]:
         raise ModuleNotFoundError(
             "compiling for a TPU needs libtpu: pip install 'spec-cascades[tpu-aot]'"
         ) from None
-    # Outside Google's cloud the library would look for a metadata server and wait for it; and since no chip is
-    # opened, several processes may compile at once.
+    # Outside Google's cloud the library would look for a metadata server and wait for it; and since no chip
+    # is opened, several processes may compile at once.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     from jax.experimental import topologies
