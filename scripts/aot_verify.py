@@ -1,9 +1,9 @@
 """How often verification reads the logits on a v5e chip, as its compiler counts: python scripts/aot_verify.py
 
 From both models' logits [b, gamma + 1, v] to the verdict, compiled for one chip that is not there. Prints a
-JSON line a rule: bytes that the program accesses over those of the two arrays of logits (a read of both counts
-1, and so does a write), scratch memory over them, and how long the bytes take at the chip's bandwidth. What a
-batch may skip (filters) counts as run, a loop's body as run once. No speed is measured.
+JSON line a rule: bytes that the program accesses over those of the two arrays of logits (a read of both
+counts 1, and so does a write), scratch memory over them, and how long the bytes take at the chip's bandwidth.
+What a batch may skip (filters) counts as run, a loop's body as run once. No speed is measured.
 """
 
 import argparse

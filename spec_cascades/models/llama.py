@@ -191,7 +191,9 @@ def _logits(params: Params, x: Float[Array, "b t m"], config: Config) -> Float[A
     return jnp.where(jnp.arange(config.embeddings) < config.vocab, y, -jnp.inf)
 
 
-def _through(params: Params, config: Config, block: Any, tokens: Array, caches: Any) -> tuple[Array, Any]:
+def _through(
+    params: Params, config: Config, block: Any, tokens: Array, caches: Any = None
+) -> tuple[Array, Any]:
     """The tokens' last hidden states, and the layers' caches."""
     names = [f"layers_{i}" for i in range(config.layers)]
     return through(params, names, block, look_up(params["embedder"]["embedding"], tokens), caches)
@@ -216,7 +218,7 @@ def forward(
         own = lambda k, v: (None, lambda q: attend(q, k.astype(dtype), v.astype(dtype), bias))
         return _layer(w, config, x, positions, own)
 
-    x, _ = _through(params, config, block, tokens, (None,) * config.layers)
+    x, _ = _through(params, config, block, tokens)
     return _logits(params, x, config)
 
 

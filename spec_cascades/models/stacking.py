@@ -37,22 +37,22 @@ def through(
     names: Sequence[str],
     block: Callable[[Params, Array, Any, Any], tuple[Array, Any]],
     x: Array,
-    caches: Any,
+    caches: Any = None,
 ) -> tuple[Array, Any]:
     """x behind all layers, and their caches.
 
     block(w, x, cache, i) -> (x, cache) is layer i. caches: one a layer; where the parameters are stacked all
-    layers' in one, [b, n, ...], from which block i takes its own.
+    layers' in one, [b, n, ...], from which block i takes its own; None where nothing is kept.
     """
     if STACKED in params:
         # The caches travel in the carry: as inputs and outputs of a scan a CPU copies them.
         body = lambda carry, step: (block(step[1], *carry, step[0]), None)
         return lax.scan(body, (x, caches), (jnp.arange(len(names)), params[STACKED]))[0]
     kept = []
-    for i, (name, cache) in enumerate(zip(names, caches, strict=True)):
-        x, cache = block(params[name], x, cache, i)
+    for i, name in enumerate(names):
+        x, cache = block(params[name], x, None if caches is None else caches[i], i)
         kept.append(cache)
-    return x, tuple(kept)
+    return x, None if caches is None else tuple(kept)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def encode(
         return x + drop_out(dropout, _mlp(layer["mlp"], h, config), 3 * i + 2), cache
 
     x = drop_out(dropout, _embed(params, tokens), 0)
-    x, _ = through(w, _names(config.encoder_layers), block, x, (None,) * config.encoder_layers)
+    x, _ = through(w, _names(config.encoder_layers), block, x)
     return drop_out(
         dropout, rms_norm(x, w["encoder_norm"]["scale"], config.epsilon), 3 * config.encoder_layers + 1
     )
@@ -252,7 +252,7 @@ def forward(
         return _decoder_layer(layer, config, x, own, memory, self_bias, cross_bias, drop)
 
     n, x = config.decoder_layers, drop_out(dropout, _embed(params, batch.decoder_inputs), 0)
-    x, _ = through(params["decoder"], _names(n), block, x, (None,) * n)
+    x, _ = through(params["decoder"], _names(n), block, x)
     x = rms_norm(x, params["decoder"]["decoder_norm"]["scale"], config.epsilon)
     return _logits(params, drop_out(dropout, x, 3 * config.decoder_layers + 1), config)
 
