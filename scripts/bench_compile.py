@@ -1,9 +1,9 @@
 """What depth costs the compiler: python scripts/bench_compile.py [--depths 2 4 8 16 46]
 
 For layers one after another and for scanned ones, at each depth, the decode loop of one decoder-only model
-(`loop.start` and `loop.run`, batch 1): the process's seconds (CPU time, which other programs disturb little) to
-trace and lower and to compile, bytes of the optimised HLO, instructions in it, and milliseconds of a step (wall
-clock, the median over rounds in which both take turns). Ends in one JSON line.
+(`loop.start` and `loop.run`, batch 1): the process's seconds (CPU time, which other programs disturb little)
+to trace and lower and to compile, bytes of the optimised HLO, instructions in it, and milliseconds of a step
+(wall clock, the median over rounds in which both take turns). Ends in one JSON line.
 """
 
 import argparse

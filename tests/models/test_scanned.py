@@ -11,9 +11,11 @@ from laws import Setting
 from tiny import FAMILIES
 
 from spec_cascades import cache as kv
+from spec_cascades.config import ConfigError, Models, load
 from spec_cascades.decode import loop, scheduler
 from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
+from spec_cascades.engine import Engine
 from spec_cascades.models import llama, stacking
 from spec_cascades.models.subset import Subset
 from spec_cascades.rules import RULES
@@ -126,6 +128,15 @@ def test_a_model_to_be_cut_is_never_scanned(monkeypatch):
     assert stacking.arranged(lm, None, cut=True).scan is False
     with pytest.raises(ValueError, match="exit:K"):
         stacking.arranged(lm, "scanned", cut=True)
+
+
+def test_a_configuration_reaches_the_models():
+    told = load(Models, None, ["layers=scanned", "drafter=null", "dtype=float32"])
+    model = Engine(**vars(told)).model("target")
+    assert model.lm.scan
+    assert stacking.STACKED in model.params["decoder"]
+    with pytest.raises(ConfigError, match="layers: 'stacked' is not one of"):
+        load(Models, None, ["layers=stacked"])
 
 
 def test_a_model_without_layers_is_left_alone_and_names_are_checked():
