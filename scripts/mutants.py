@@ -36,6 +36,8 @@ RULES = ("tests/test_rules.py", "-k", "formula and (v3 or topk or lossy or tv_bo
 BLOCK = ("tests/test_verify.py", "-k", "uniform or prefix")
 FORMULAS = ("tests/test_verify.py", "-k", "formulas and v3")
 CACHE = ("tests/test_cache.py", "-k", "clamped or padding")
+STACK = ("tests/models/test_scanned.py", "-k", "logits and llama")
+BLOCKS = ("tests/kernels/test_attention.py", "-k", "equals_dense and 1-1")
 STOPS = ("tests/decode/test_loop.py", "-k", "stops and sometimes")
 NOISE = ("tests/decode/test_loop.py", "-k", "noise")
 AFRESH = ("tests/decode/test_rows.py", "-k", "markov and afresh")
@@ -58,6 +60,7 @@ INSIDE = ("tests/profiling/test_scopes.py", "-k", "inside")
 
 LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
 T5 = "models/t5.py"
+KERNEL = "kernels/attention.py"
 
 REWIND = "kv.rewind(cache, jnp.minimum(cache.length, old.begun[name] + emitted))"
 COUNT = "count = jnp.where(done, 0, jnp.minimum(block.count, room))"
@@ -147,7 +150,22 @@ MUTANTS = [
     Mutant("top-p of an unscaled top-k", "probs.py", WANTED, "top_p", PROBS),
     Mutant("a tie too many", "probs.py", "(before < wanted)", "(before <= wanted)", TIES),
     Mutant("a draw may hit weight zero", "probs.py", "(cumulated > x)", "(cumulated >= x)", PROBS),
-    Mutant("a write clamps at the end", "cache.py", 'mode="drop"', 'mode="clip"', CACHE),
+    Mutant("a write clamps at the end", "cache.py", 'values, mode="drop"', 'values, mode="clip"', CACHE),
+    Mutant(
+        "every scanned layer writes to the first",
+        "cache.py",
+        "full_like(slots, layer)",
+        "zeros_like(slots)",
+        STACK,
+    ),
+    Mutant("the kernel sees tokens to come", KERNEL, "(behind >= 0) & (at < l)", "at < l", BLOCKS),
+    Mutant(
+        "the kernel skips a block's last slot",
+        KERNEL,
+        "length + t - 1, block",
+        "length + t - 2, block",
+        BLOCKS,
+    ),
     Mutant("a newcomer keeps the old noise", "decode/scheduler.py", ADMIT, "progress.noise,", REFILLED),
     Mutant("a penalty forgets the draft", SPECULATIVE, HISTORY, HISTORY.replace("made", "0 * made"), EDITS),
     Mutant("the drafter's scores are not edited", DRAFTING, SEEN_BY_Q, "pass", EDITS),

@@ -53,11 +53,11 @@ def shards(v: int) -> int:
 
 
 def cached(shape: tuple[int, ...], role: str, sizes: Any = None) -> P:
-    """Where an array of a cache lies: [..., b, h, l, d] by rows and heads, any other [b, ...] by rows."""
+    """Where an array of a cache lies: [b, ..., h, l, d] by rows and heads, any other [b, ...] by rows."""
     if len(shape) < 4:
         return P(*[rows(n, sizes) for n in shape[:1]])
-    *_, b, h, _, _ = shape
-    return P(*[None] * (len(shape) - 4), rows(b, sizes), names(h, role, sizes) or None)
+    b, *between, h, _, _ = shape
+    return P(rows(b, sizes), *[None] * len(between), names(h, role, sizes) or None)
 
 
 def by_rows(x: Array, b: int = 0) -> Array:

@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if args.command is None:
         parser.error("a command is needed; --help lists them")
+    _keep_what_compiles()
     try:
         return args.command(args) or 0
     except KeyboardInterrupt:
@@ -55,6 +56,12 @@ def main(argv: list[str] | None = None) -> int:
             raise
         print(f"spec-cascades: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+
+
+def _keep_what_compiles() -> None:
+    """Where jax keeps compiled programs, it keeps all: most take less than the second that it asks for."""
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
 def _parser() -> argparse.ArgumentParser:

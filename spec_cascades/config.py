@@ -20,6 +20,8 @@ RULES = (
 UNTUNED = ("lossless", "drafter_only")
 """Rules that read no alpha."""
 DTYPES = ("bfloat16", "float32")
+LAYERS = ("scanned", "unrolled")
+ATTENTION = ("dense", "kernel")
 LENGTHS = ("fixed", "adaptive", "confident")
 SCORES = ("sum", "average", "quantile")
 LISTS = ("forbidden", "stop", "eos")
@@ -52,7 +54,9 @@ class Models:
     """References of the two models, by default the embedded pair; null for one that no point runs.
 
     chat: prompts are a user's turn in the target's own chat template. mesh: the devices, null for one; a
-    configuration's `mesh` is short for this one.
+    configuration's `mesh` is short for this one. layers: scanned (compiles in the time of one layer),
+    unrolled (faster on a CPU), or null for what suits the backend and the depth. attention: kernel (a TPU's,
+    which reads a cache up to each row's length), or dense, as null.
     """
 
     target: str | None = "embedded:en-de-target"
@@ -60,9 +64,15 @@ class Models:
     dtype: str = "bfloat16"
     chat: bool = False
     mesh: Mesh | None = None
+    layers: str | None = None
+    attention: str | None = None
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)
+        if self.layers is not None:
+            choose("layers", self.layers, LAYERS)
+        if self.attention is not None:
+            choose("attention", self.attention, ATTENTION)
 
 
 @dataclass(frozen=True)

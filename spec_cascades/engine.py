@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import asking, checkpoints, methods, sharding, stops
+from spec_cascades import asking, checkpoints, kernels, methods, sharding, stops
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding, Mesh
 from spec_cascades.decode import loop, scheduler, sequence
+from spec_cascades.models import stacking
 from spec_cascades.tokenizers import Tokenizer, check_compatible
 
 BUCKET = 32
@@ -68,9 +69,11 @@ class Engine:
     drafter: also "lookup" or "lookup:N", n-grams of the text so far (`decode.lookup`), "exit:K", the
     target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
     (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
-    the chat template of the target (or of a drafter without one); mesh: the devices that share the work.
-    Raises ValueError for unknown references, for models whose tokenizers differ, where a method needs a model
-    that was not given, and for a mesh that this machine or these models do not fit.
+    the chat template of the target (or of a drafter without one); mesh: the devices that share the work;
+    layers: "scanned", "unrolled" or None for what suits the backend and the depth (`models.stacking`);
+    attention: "kernel" (of `kernels`, on a TPU), or "dense" as None. Raises ValueError for unknown
+    references, for models whose tokenizers differ, where a method needs a model that was not given, and for a
+    mesh or a kernel that this machine or these models do not fit.
     """
 
     def __init__(
@@ -80,9 +83,11 @@ class Engine:
         dtype: str = "bfloat16",
         chat: bool = False,
         mesh: Mesh | None = None,
+        layers: str | None = None,
+        attention: str | None = None,
     ) -> None:
         self._refs = {"target": target, "drafter": drafter}
-        self._dtype, self._chat = dtype, chat
+        self._dtype, self._chat, self._layers, self._attention = dtype, chat, layers, attention
         self._layout = sharding.of(mesh)
         self._loaded: dict[str, Loaded] = {}
         self._warm: dict[tuple[Any, ...], dict[str, float]] = {}
@@ -103,11 +108,16 @@ class Engine:
             if self._layout is not None:
                 self._layout.check_shared(ref)
             return methods.exited(self.model("target"), layers)
-        if self._layout is None:
-            loaded = checkpoints.load(ref, self._dtype)
-            return loaded._replace(params=loaded.lm.serving(loaded.params))
-        loaded = checkpoints.load(ref, self._dtype, self._layout.place(checkpoints.peek(ref).lm, role))
-        return loaded._replace(params=self._layout.serving(loaded.lm, role, loaded.params))
+        layout = self._layout
+        place = None if layout is None else layout.place(checkpoints.peek(ref).lm, role)
+        loaded = checkpoints.load(ref, self._dtype, place)
+        drafter = self._refs["drafter"]
+        exits = methods.exit_after(methods.copying(drafter) or drafter) is not None
+        lm = stacking.arranged(loaded.lm, self._layers, cut=role == "target" and exits)
+        if self._attention == "kernel":
+            lm = kernels.attached(lm, mesh=layout is not None)
+        params = lm.serving(loaded.params) if layout is None else layout.serving(lm, role, loaded.params)
+        return loaded._replace(lm=lm, params=params)
 
     def within(self) -> AbstractContextManager[Any]:
         """The context in which compiled functions see the engine's mesh; an empty one without."""

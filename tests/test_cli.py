@@ -195,3 +195,17 @@ def test_the_shipped_pair_answers_alike_with_and_without_a_drafter():
     assert alone.returncode == both.returncode == 0, alone.stderr + both.stderr
     assert alone.stdout == both.stdout
     assert len(alone.stdout.split()) > 4
+
+
+@pytest.mark.parametrize(
+    ("folder", "asked", "kept"), [(None, None, None), ("here", None, "0"), ("here", "5", "5")]
+)
+def test_what_compiles_is_kept_where_jax_keeps_programs(folder, asked, kept, monkeypatch, capsys):
+    from spec_cascades import cli as command_line
+
+    names = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": asked}
+    others = {key: value for key, value in command_line.os.environ.items() if key not in names}
+    given = others | {key: value for key, value in names.items() if value is not None}
+    monkeypatch.setattr(command_line.os, "environ", given)
+    assert command_line.main(["rules"]) == 0
+    assert command_line.os.environ.get("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS") == kept

@@ -84,6 +84,8 @@ ALLOWED = {
     "models": {"typing", "axes", "cache", "finding", "models"},
     "decode": {"typing", "axes", "probs", "rules", "verify", "cache", "finding", "decode"},
     "sharding": {"typing", "axes", "config", "decode", "models", "sharding"},
+    "kernels": {"typing", "cache", "models", "kernels"},
+    "lowering": {"typing", "config", "decode", "models", "probs", "sharding", "lowering"},
 }
 
 

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from spec_cascades.models.gemma import STACKED, Gemma
+from spec_cascades.models.gemma import Gemma
 from spec_cascades.models.llama import Llama
+from spec_cascades.models.stacking import STACKED
 from spec_cascades.typing import Params
 
 LAYER = {Llama: "layers_{}", Gemma: "layer_{}"}
@@ -28,4 +29,4 @@ def exited(lm: Any, params: Params, k: int) -> tuple[Any, Params]:
     dropped = {LAYER[type(lm)].format(i) for i in range(k, layers)}
     kept = {name: leaf for name, leaf in params.items() if name not in dropped}
     short = replace(lm, config=replace(lm.config, layers=k))
-    return (replace(short, scan=False) if isinstance(lm, Gemma) else short), kept
+    return replace(short, scan=False), kept

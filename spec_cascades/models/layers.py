@@ -1,5 +1,6 @@
 """What every attention family shares: linear maps, tables, an RMS norm, attention over given keys."""
 
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,6 +10,15 @@ from jax import lax
 
 from spec_cascades import axes
 from spec_cascades.typing import Array, Float, Int, PRNGKeyArray
+
+backend: ContextVar[str | None] = ContextVar("backend", default=None)
+"""The platform that is compiled for where it is not the one at hand (`lowering.aot`)."""
+
+
+def on_cpu() -> bool:
+    """Whether what is traced will run on a CPU."""
+    return (backend.get() or jax.default_backend()) == "cpu"
+
 
 HIDDEN = -1e30
 """The bias of a slot not to be seen: finite, so that a query that sees nothing is a mean and no NaN."""
@@ -20,12 +30,12 @@ class Dropout(NamedTuple):
     rate: float
     key: PRNGKeyArray
 
-    def __call__(self, x: Array, where: int) -> Array:
+    def __call__(self, x: Array, where: int | Int[Array, ""]) -> Array:
         keep = jax.random.bernoulli(jax.random.fold_in(self.key, where), 1 - self.rate, x.shape)
         return jnp.where(keep, x / (1 - self.rate), 0.0)
 
 
-def drop_out(dropout: Dropout | None, x: Array, where: int) -> Array:
+def drop_out(dropout: Dropout | None, x: Array, where: int | Int[Array, ""]) -> Array:
     """x, or x with dropout in training; `where` tells a model's places apart."""
     return x if dropout is None else dropout(x, where)
 
@@ -46,7 +56,7 @@ def scores(x: Float[Array, "... m"], table: Float[Array, "v m"]) -> Float[Array,
 
 def _rowwise(x: Float[Array, "... i"], weights: Float[Array, "_ _"], axis: int) -> Float[Array, "... o"]:
     rows = x.reshape(-1, x.shape[-1])
-    lone = rows.shape[0] == 1 and weights.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
+    lone = rows.shape[0] == 1 and weights.dtype == jnp.bfloat16 and on_cpu()
     y = _product(jnp.concatenate([rows, rows]) if lone else rows, weights, axis)
     return y[: rows.shape[0]].reshape(*x.shape[:-1], weights.shape[1 - axis])
 

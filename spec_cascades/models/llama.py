@@ -6,6 +6,7 @@ rotations and softmaxes are float32 whatever the weights are.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
 from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores
+from spec_cascades.models.stacking import check, stack, through
 from spec_cascades.typing import Array, Float, Int, Params, PRNGKeyArray
 
 
@@ -167,17 +169,18 @@ def _split(x: Float[Array, "b t hd"], heads: int) -> Float[Array, "b h t d"]:
     return jnp.swapaxes(x.reshape(*x.shape[:2], heads, -1), 1, 2)
 
 
-def _layer(w: Params, config: Config, x: Array, positions: Array, own: Any, bias: Array) -> Array:
-    """One block; `own(k, v)` stores the block's keys and values and returns those to attend to."""
+def _layer(w: Params, config: Config, x: Array, positions: Array, own: Any) -> tuple[Array, Any]:
+    """One block: `own(k, v)` gives what is kept of its tokens, returned too, and what queries read of it."""
     a, turn = w["attention"], lambda y: rotate(y, positions, frequencies(config))
     h = rms_norm(x, w["pre_attention_norm"]["scale"], config.epsilon)
     q = turn(_split(linear(h, a["query"]["kernel"]), config.heads))
     k = turn(_split(linear(h, a["key"]["kernel"]), config.kv_heads))
     v = _split(linear(h, a["value"]["kernel"]), config.kv_heads)
-    x = x + linear(attend(q * config.head_dim**-0.5, *own(k, v), bias), a["out"]["kernel"])
+    kept, read = own(k, v)
+    x = x + linear(read(q * config.head_dim**-0.5), a["out"]["kernel"])
     h = rms_norm(x, w["pre_mlp_norm"]["scale"], config.epsilon)
     m = {name: kernel["kernel"] for name, kernel in w["mlp"].items()}
-    return x + linear(jax.nn.silu(linear(h, m["gate"])) * linear(h, m["up"]), m["down"])
+    return x + linear(jax.nn.silu(linear(h, m["gate"])) * linear(h, m["up"]), m["down"]), kept
 
 
 def _logits(params: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b t v"]:
@@ -186,6 +189,14 @@ def _logits(params: Params, x: Float[Array, "b t m"], config: Config) -> Float[A
     h = rms_norm(x, params["final_norm"]["scale"], config.epsilon)
     y = scores(h, params["embedder"]["embedding"]) if head is None else linear(h, head["kernel"])
     return jnp.where(jnp.arange(config.embeddings) < config.vocab, y, -jnp.inf)
+
+
+def _through(
+    params: Params, config: Config, block: Any, tokens: Array, caches: Any = None
+) -> tuple[Array, Any]:
+    """The tokens' last hidden states, and the layers' caches."""
+    names = [f"layers_{i}" for i in range(config.layers)]
+    return through(params, names, block, look_up(params["embedder"]["embedding"], tokens), caches)
 
 
 def forward(
@@ -200,12 +211,14 @@ def forward(
     at = jnp.arange(t)[None]
     seen = (segments[:, :, None] == segments[:, None, :]) & kv.visible(jnp.zeros(1, jnp.int32), t, t)
     bias = jnp.where(seen, 0.0, HIDDEN)[:, None]
-    x = look_up(params["embedder"]["embedding"], tokens)
-    for i in range(config.layers):
-        w = params[f"layers_{i}"]
+    positions = jnp.broadcast_to(at, tokens.shape)
+
+    def block(w: Params, x: Array, cache: Any, i: Any) -> tuple[Array, Any]:
         dtype = w["mlp"]["down"]["kernel"].dtype
-        own = lambda k, v, dtype=dtype: (k.astype(dtype), v.astype(dtype))
-        x = _layer(w, config, x, jnp.broadcast_to(at, tokens.shape), own, bias)
+        own = lambda k, v: (None, lambda q: attend(q, k.astype(dtype), v.astype(dtype), bias))
+        return _layer(w, config, x, positions, own)
+
+    x, _ = _through(params, config, block, tokens)
     return _logits(params, x, config)
 
 
@@ -215,10 +228,17 @@ def forward(
 
 @dataclass(frozen=True)
 class Llama:
-    """The LM protocol over one model of the family; `cache_dtype` is that of cached keys and values."""
+    """The LM protocol over one model of the family.
+
+    cache_dtype: of cached keys and values; scan: parameters come stacked (`serving` sees to it), so that the
+    time to compile does not grow with the number of layers; attention: what reads the cache, as
+    `kernels.attention.decode_attention` does, None for all slots at once.
+    """
 
     config: Config
     cache_dtype: Any = jnp.float32
+    scan: bool = False
+    attention: Callable[..., Any] | None = None
 
     @property
     def vocab(self) -> int:
@@ -231,44 +251,51 @@ class Llama:
         return 2 * (c.layers * layer + c.d_model * c.embeddings)
 
     def serving(self, params: Params) -> Params:
-        """The parameters as decoding wants them, which is as they are."""
-        return params
+        """The parameters as decoding wants them: as they are, or stacked where layers are scanned."""
+        return stack(params, [f"layers_{i}" for i in range(self.config.layers)]) if self.scan else params
 
     def prefill(
         self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads right-padded prompts (at least one token) up to the last one, which stays unread."""
+        check(params, self.scan)
         c, (b, s) = self.config, tokens.shape
         at = jnp.broadcast_to(jnp.arange(s), (b, s))
         bias = jnp.where(kv.visible(jnp.zeros(1, jnp.int32), s, s), 0.0, HIDDEN)[:, None]
-        x, layers = look_up(params["embedder"]["embedding"], tokens), []
+        empty = kv.empty_stack if self.scan else kv.empty
+        blank = empty(c.layers, b, capacity, c.kv_heads, c.head_dim, self.cache_dtype)
 
-        # A prompt sees itself alone, so that the slots for what follows cost nothing here.
-        def own(k: Array, v: Array) -> tuple[Array, Array]:
-            pair = (k.astype(self.cache_dtype), v.astype(self.cache_dtype))
-            layers.append(tuple(jnp.pad(y, ((0, 0), (0, 0), (0, capacity - s), (0, 0))) for y in pair))
-            return pair
+        def block(w: Params, x: Array, old: Any, i: Any) -> tuple[Array, Any]:
+            # A prompt sees itself alone, so that the slots for what follows cost nothing here.
+            def own(*new: Array) -> tuple[Any, Any]:
+                whole, (k, v) = kv.store_prompts(old, new, None, i if self.scan else None)
+                return whole, lambda q: attend(q, k, v, bias)
 
-        for i in range(c.layers):
-            x = _layer(params[f"layers_{i}"], c, x, at, own, bias)
+            return _layer(w, c, x, at, own)
+
+        _, layers = _through(params, c, block, tokens, blank.layers)
         last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
-        return last, Cache(tuple(layers), (lengths - 1).astype(jnp.int32))
+        return last, Cache(layers, (lengths - 1).astype(jnp.int32))
 
     def extend(
         self, params: Params, tokens: Int[Array, "b t"], cache: Cache
     ) -> tuple[Float[Array, "b t v"], Cache]:
         """Reads t tokens at each row's own position; logits [b, t, v] of the token after each."""
+        check(params, self.scan)
         c, t = self.config, tokens.shape[1]
         at = cache.length[:, None] + jnp.arange(t)
-        seen = kv.visible(cache.length, t, cache.layers[0][0].shape[2])
+        seen = kv.visible(cache.length, t, jax.tree.leaves(cache.layers)[0].shape[-2])
         bias = jnp.where(seen, 0.0, HIDDEN)[:, None]
-        x, layers = look_up(params["embedder"]["embedding"], tokens), []
-        for i in range(c.layers):
 
-            def own(k: Array, v: Array, i: int = i) -> tuple[Array, Array]:
-                old_k, old_v = cache.layers[i]
-                layers.append((kv.write(old_k, k, cache.length), kv.write(old_v, v, cache.length)))
-                return layers[-1]
+        def block(w: Params, x: Array, old: Any, i: Any) -> tuple[Array, Any]:
+            def own(*new: Array) -> tuple[Any, Any]:
+                layer = i if self.scan else None
+                whole, (k, v) = kv.store(old, new, at, layer)
+                if self.attention is None:
+                    return whole, lambda q: attend(q, k, v, bias)
+                return whole, lambda q: self.attention(q, whole, cache.length, layer)
 
-            x = _layer(params[f"layers_{i}"], c, x, at, own, bias)
-        return _logits(params, x, c), kv.advance(cache, tuple(layers), t)
+            return _layer(w, c, x, at, own)
+
+        x, layers = _through(params, c, block, tokens, cache.layers)
+        return _logits(params, x, c), kv.advance(cache, layers, t)

@@ -5,7 +5,7 @@ kernels are [in, out] with the heads joined, and the residual stream, norms and 
 the weights are.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -14,66 +14,11 @@ import jax.numpy as jnp
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
 from spec_cascades.models.layers import HIDDEN, Dropout, attend, drop_out, linear, look_up, rms_norm, scores
+from spec_cascades.models.stacking import STACKED, check, stack, through
+from spec_cascades.models.t5_sizes import ACTIVATIONS
+from spec_cascades.models.t5_sizes import PRESETS as PRESETS
+from spec_cascades.models.t5_sizes import Config as Config
 from spec_cascades.typing import Array, Bool, Float, Int, Params, PRNGKeyArray
-
-
-@dataclass(frozen=True)
-class Config:
-    """Sizes of one T5; `embeddings` rows of the table may exceed `vocab`, the ids its tokenizer knows."""
-
-    vocab: int = 32_100
-    embeddings: int = 32_128
-    d_model: int = 512
-    d_kv: int = 64
-    d_ff: int = 1024
-    heads: int = 6
-    encoder_layers: int = 8
-    decoder_layers: int = 8
-    gated: bool = True
-    activation: str = "gelu"
-    tied: bool = False
-    buckets: int = 32
-    max_distance: int = 128
-    epsilon: float = 1e-6
-    pad: int = 0
-    eos: int = 1
-    start: int = 0
-
-    def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation {self.activation!r} is not one of {sorted(ACTIVATIONS)}")
-        if not 0 < self.vocab <= self.embeddings:
-            raise ValueError(f"vocab {self.vocab} must lie in 1..embeddings ({self.embeddings})")
-
-
-ACTIVATIONS = {"relu": jax.nn.relu, "gelu": lambda x: jax.nn.gelu(x, approximate=True)}
-
-
-def _presets() -> dict[str, Config]:
-    old = Config(gated=False, activation="relu", tied=True)
-    sizes_old = {
-        "t5-small": dict(d_model=512, d_ff=2048, heads=8, encoder_layers=6, decoder_layers=6),
-        "t5-base": dict(d_model=768, d_ff=3072, heads=12, encoder_layers=12, decoder_layers=12),
-        "t5-large": dict(d_model=1024, d_ff=4096, heads=16, encoder_layers=24, decoder_layers=24),
-        "t5-3b": dict(d_model=1024, d_kv=128, d_ff=16384, heads=32, encoder_layers=24, decoder_layers=24),
-        "t5-11b": dict(d_model=1024, d_kv=128, d_ff=65536, heads=128, encoder_layers=24, decoder_layers=24),
-    }
-    sizes_new = {
-        "small": dict(d_model=512, d_ff=1024, heads=6, encoder_layers=8, decoder_layers=8),
-        "base": dict(d_model=768, d_ff=2048, heads=12, encoder_layers=12, decoder_layers=12),
-        "large": dict(d_model=1024, d_ff=2816, heads=16, encoder_layers=24, decoder_layers=24),
-        "xl": dict(d_model=2048, d_ff=5120, heads=32, encoder_layers=24, decoder_layers=24),
-        "xxl": dict(d_model=4096, d_ff=10240, heads=64, encoder_layers=24, decoder_layers=24),
-    }
-    presets = {name: replace(old, **size) for name, size in sizes_old.items()}
-    for family in ("t5-v1_1", "flan-t5"):
-        presets |= {f"{family}-{name}": replace(Config(), **size) for name, size in sizes_new.items()}
-    return presets
-
-
-PRESETS = _presets()
-"""Published sizes by the name their repositories carry (`google/t5-v1_1-small` -> `t5-v1_1-small`)."""
-
 
 # ------------------------------------------------------------------------------------------------------------
 # Parameters
@@ -205,14 +150,16 @@ def encode(
     behind = jnp.arange(s)[:, None] - jnp.arange(s)
     bias = w["relpos_bias"]["rel_embedding"].astype(jnp.float32)[:, _bucket(behind, config, True)]
     bias = bias[None] + jnp.where(mask, 0.0, HIDDEN)[:, None]
-    x = drop_out(dropout, _embed(params, tokens), 0)
-    for i in range(config.encoder_layers):
-        layer = w[f"layers_{i}"]
+
+    def block(layer: Params, x: Array, cache: Any, i: Any) -> tuple[Array, Any]:
         h = rms_norm(x, layer["pre_attention_layer_norm"]["scale"], config.epsilon)
         h = attend(*_project(layer["attention"], h, config, "query", "key", "value"), bias)
         x = x + drop_out(dropout, linear(h, layer["attention"]["out"]["kernel"]), 3 * i + 1)
         h = rms_norm(x, layer["pre_mlp_layer_norm"]["scale"], config.epsilon)
-        x = x + drop_out(dropout, _mlp(layer["mlp"], h, config), 3 * i + 2)
+        return x + drop_out(dropout, _mlp(layer["mlp"], h, config), 3 * i + 2), cache
+
+    x = drop_out(dropout, _embed(params, tokens), 0)
+    x, _ = through(w, _names(config.encoder_layers), block, x)
     return drop_out(
         dropout, rms_norm(x, w["encoder_norm"]["scale"], config.epsilon), 3 * config.encoder_layers + 1
     )
@@ -227,26 +174,34 @@ def _decoder_layer(
     self_bias: Array,
     cross_bias: Array,
     drop: Any,
-) -> Array:
-    """One decoder block; `own(k, v)` stores the block's keys and values and returns those to attend to."""
+) -> tuple[Array, Any]:
+    """One decoder block: `own(k, v)` gives what is kept of its tokens, returned too, and what to read."""
     h = rms_norm(x, layer["pre_self_attention_layer_norm"]["scale"], config.epsilon)
     q, k, v = _project(layer["self_attention"], h, config, "query", "key", "value")
-    h = attend(q, *own(k, v), self_bias)
+    kept, (k, v) = own(k, v)
+    h = attend(q, k, v, self_bias)
     x = x + drop(linear(h, layer["self_attention"]["out"]["kernel"]), 0)
     h = rms_norm(x, layer["pre_cross_attention_layer_norm"]["scale"], config.epsilon)
     (q,) = _project(layer["encoder_decoder_attention"], h, config, "query")
     h = attend(q, *memory, cross_bias)
     x = x + drop(linear(h, layer["encoder_decoder_attention"]["out"]["kernel"]), 1)
     h = rms_norm(x, layer["pre_mlp_layer_norm"]["scale"], config.epsilon)
-    return x + drop(_mlp(layer["mlp"], h, config), 2)
+    return x + drop(_mlp(layer["mlp"], h, config), 2), kept
+
+
+def _names(n: int) -> list[str]:
+    return [f"layers_{i}" for i in range(n)]
 
 
 def cross_keys(params: Params, config: Config, encoded: Float[Array, "b s m"], dtype: Any) -> tuple[Any, ...]:
-    """Every decoder layer's keys and values of the encoder's output, n pairs of [b, h, s, d]."""
-    layers = [
-        params["decoder"][f"layers_{i}"]["encoder_decoder_attention"] for i in range(config.decoder_layers)
-    ]
-    return tuple(tuple(a.astype(dtype) for a in _project(w, encoded, config, "key", "value")) for w in layers)
+    """Every decoder layer's keys and values of the encoder's output: n pairs of [b, h, s, d], or one pair of
+    [b, n, h, s, d] for stacked layers.
+    """
+    project = lambda w: tuple(a.astype(dtype) for a in _project(w, encoded, config, "key", "value"))
+    layers, name = params["decoder"], "encoder_decoder_attention"
+    if STACKED in layers:
+        return jax.vmap(project, out_axes=1)(layers[STACKED][name])
+    return tuple(project(layers[i][name]) for i in _names(config.decoder_layers))
 
 
 def _causal_bias(params: Params, config: Config, behind: Int[Array, "b t l"]) -> Float[Array, "b h t l"]:
@@ -286,15 +241,18 @@ def forward(
     behind = kv.distances(jnp.zeros(1, jnp.int32), t, t)
     own = same(batch.target_segments, batch.target_segments)[:, None]
     self_bias = jnp.where(own, _causal_bias(params, config, behind), HIDDEN)
-    x = drop_out(dropout, _embed(params, batch.decoder_inputs), 0)
+
     # One key and value per layer, computed where it is used: training has no cache to fill.
-    for i in range(config.decoder_layers):
-        layer = params["decoder"][f"layers_{i}"]
+    def block(layer: Params, x: Array, cache: Any, i: Any) -> tuple[Array, Any]:
         dtype = layer["mlp"]["wo"]["kernel"].dtype
-        memory = _project(layer["encoder_decoder_attention"], encoded, config, "key", "value")
-        drop = lambda y, j, i=i: drop_out(dropout, y, 3 * i + j + 1)
-        store = lambda k, v, dtype=dtype: (k.astype(dtype), v.astype(dtype))
-        x = _decoder_layer(layer, config, x, store, store(*memory), self_bias, cross_bias, drop)
+        low = lambda k, v: (k.astype(dtype), v.astype(dtype))
+        memory = low(*_project(layer["encoder_decoder_attention"], encoded, config, "key", "value"))
+        drop = lambda y, j: drop_out(dropout, y, 3 * i + j + 1)
+        own = lambda k, v: (None, low(k, v))
+        return _decoder_layer(layer, config, x, own, memory, self_bias, cross_bias, drop)
+
+    n, x = config.decoder_layers, drop_out(dropout, _embed(params, batch.decoder_inputs), 0)
+    x, _ = through(params["decoder"], _names(n), block, x)
     x = rms_norm(x, params["decoder"]["decoder_norm"]["scale"], config.epsilon)
     return _logits(params, drop_out(dropout, x, 3 * config.decoder_layers + 1), config)
 
@@ -304,7 +262,7 @@ def forward(
 
 
 class Memory(NamedTuple):
-    """What the decoder keeps of the prompt: n pairs of [b, h, s, d], and which slots are real."""
+    """What the decoder keeps of the prompt: `cross_keys` of it, and which slots are real."""
 
     layers: tuple[Any, ...]
     mask: Bool[Array, "b s"]
@@ -314,12 +272,14 @@ class Memory(NamedTuple):
 class T5:
     """The LM protocol over a T5: `prefill` runs the encoder, `extend` the decoder on a block of t tokens.
 
-    `cache_dtype` is the dtype of cached keys and values. Raises ValueError for float16 weights, whose range
-    T5's activations exceed.
+    cache_dtype: of cached keys and values; scan: parameters come stacked (`serving` sees to it), so that the
+    time to compile does not grow with the number of layers. Raises ValueError for float16 weights, whose
+    range T5's activations exceed.
     """
 
     config: Config
     cache_dtype: Any = jnp.float32
+    scan: bool = False
     encodes: ClassVar[bool] = True
     """Prompts are an encoder's: their tokens are none of the decoder's text."""
 
@@ -335,42 +295,49 @@ class T5:
         return 2 * (c.decoder_layers * layer + c.d_model * c.embeddings)
 
     def serving(self, params: Params) -> Params:
-        """The parameters as decoding wants them: as they are."""
-        return params
+        """The parameters as decoding wants them: as they are, or stacked where layers are scanned."""
+        if not self.scan:
+            return params
+        encoder = stack(params["encoder"], _names(self.config.encoder_layers))
+        return params | {
+            "encoder": encoder,
+            "decoder": stack(params["decoder"], _names(self.config.decoder_layers)),
+        }
 
     def prefill(
         self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
     ) -> tuple[Int[Array, " b"], Cache]:
         """Encodes right-padded prompts; the unread last token is the decoder's start symbol."""
         refuse_fp16(params)
+        check(params["decoder"], self.scan)
         c, b = self.config, tokens.shape[0]
         mask = jnp.arange(tokens.shape[1]) < lengths[:, None]
         encoded = encode(params, c, tokens, mask[:, None])
         memory = Memory(cross_keys(params, c, encoded, self.cache_dtype), mask)
-        blank = kv.empty(c.decoder_layers, b, capacity, c.heads, c.d_kv, self.cache_dtype, memory)
+        empty = kv.empty_stack if self.scan else kv.empty
+        blank = empty(c.decoder_layers, b, capacity, c.heads, c.d_kv, self.cache_dtype, memory)
         return jnp.full(b, c.start, jnp.int32), blank
 
     def extend(
         self, params: Params, tokens: Int[Array, "b t"], cache: Cache
     ) -> tuple[Float[Array, "b t v"], Cache]:
         """Reads t tokens at each row's own position; logits [b, t, v] of the token after each."""
-        c, t = self.config, tokens.shape[1]
-        l = cache.layers[0][0].shape[2]
+        check(params["decoder"], self.scan)
+        c, t, memory = self.config, tokens.shape[1], cache.memory
+        slots, l = cache.length[:, None] + jnp.arange(t), jax.tree.leaves(cache.layers)[0].shape[-2]
         self_bias = _causal_bias(params, c, kv.distances(cache.length, t, l))
-        cross_bias = jnp.where(cache.memory.mask, 0.0, HIDDEN)[:, None, None]
-        x, layers = _embed(params, tokens), []
-        keep = lambda y, _: y
-        for i in range(c.decoder_layers):
+        cross_bias = jnp.where(memory.mask, 0.0, HIDDEN)[:, None, None]
 
-            def own(k: Array, v: Array, i: int = i) -> tuple[Array, Array]:
-                old_k, old_v = cache.layers[i]
-                layers.append((kv.write(old_k, k, cache.length), kv.write(old_v, v, cache.length)))
-                return layers[-1]
+        def block(layer: Params, x: Array, old: Any, i: Any) -> tuple[Array, Any]:
+            own = lambda *new: kv.store(old, new, slots, i if self.scan else None)
+            cross = kv.of_layer(memory.layers, i) if self.scan else memory.layers[i]
+            return _decoder_layer(layer, c, x, own, cross, self_bias, cross_bias, lambda y, _: y)
 
-            layer = params["decoder"][f"layers_{i}"]
-            x = _decoder_layer(layer, c, x, own, cache.memory.layers[i], self_bias, cross_bias, keep)
+        x, layers = through(
+            params["decoder"], _names(c.decoder_layers), block, _embed(params, tokens), cache.layers
+        )
         x = rms_norm(x, params["decoder"]["decoder_norm"]["scale"], c.epsilon)
-        return _logits(params, x, c), kv.advance(cache, tuple(layers), t)
+        return _logits(params, x, c), kv.advance(cache, layers, t)
 
 
 def refuse_fp16(params: Params) -> None:

@@ -97,6 +97,10 @@ class Layout:
         spec = lambda role: lambda x: NamedSharding(self.mesh, axes.cached(x.shape, role, self.sizes))
         return {role: jax.tree.map(spec(role), cache) for role, cache in caches.items()}
 
+    def row_sharding(self, shape: tuple[int, ...]) -> NamedSharding:
+        """Where an array [b, ...] lies whose rows are divided."""
+        return NamedSharding(self.mesh, self._rows(shape))
+
     def _rows(self, shape: tuple[int, ...]) -> P:
         return P(*[axes.rows(n, self.sizes) for n in shape[:1]])
 
@@ -107,16 +111,19 @@ class Layout:
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
 
-def of(settings: Mesh | None) -> Layout | None:
-    """The layout that a configuration asks for on the devices of this process, or of all; None for None.
+def of(settings: Mesh | None, devices: Any = None) -> Layout | None:
+    """The layout that a configuration asks for; None for None.
+
+    devices: those to use; by default those of this process where they are enough, or of all processes.
 
     Raises ValueError unless there are exactly as many devices.
     """
     if settings is None:
         return None
-    wanted, devices = settings.data * settings.model, jax.local_devices()
-    if wanted > len(devices):
-        devices = jax.devices()
+    wanted = settings.data * settings.model
+    if devices is None:
+        devices = jax.local_devices()
+        devices = jax.devices() if wanted > len(devices) else devices
     if len(devices) != wanted:
         raise ValueError(
             f"mesh: data={settings.data} x model={settings.model} wants {wanted} devices, and there are "

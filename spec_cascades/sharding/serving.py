@@ -26,7 +26,13 @@ def serving(lm: Any, params: Params, place: Place) -> Params:
         return params | {"model": serving(lm.lm, params["model"], below)}
     if isinstance(lm, Gemma):
         return _gemma(params, lm, place)
-    return serving(lm.lm, params, place) if hasattr(lm, "lm") else lm.serving(params)
+    if hasattr(lm, "lm"):
+        return serving(lm.lm, params, place)
+    if not getattr(lm, "scan", False):
+        return lm.serving(params)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, x: jax.device_put(x, place(path_of(path), x.shape)), lm.serving(params)
+    )
 
 
 def _gemma(params: Params, lm: Gemma, place: Place) -> Params:

@@ -1,6 +1,5 @@
 """No cache is copied in the decode loop: a walk of the optimised HLO, nested loops and fusions included."""
 
-import re
 from dataclasses import dataclass
 
 import jax
@@ -13,6 +12,7 @@ from spec_cascades.decode import loop
 from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
 from spec_cascades.decode.token_cascade import TokenCascade
+from spec_cascades.lowering import hlo
 from spec_cascades.models import t5
 from spec_cascades.models.copying import Copying
 from spec_cascades.rules import RULES
@@ -35,9 +35,9 @@ class Keeping(Speculative):
         return block._replace(caches={**block.caches, "target": new._replace(layers=kept)})
 
 
-def speculative(rule, kind=Speculative):
+def speculative(rule, kind=Speculative, scan=False):
     """The method over a tiny T5 pair."""
-    models = {name: t5.T5(t5.Config(**SIZES, decoder_layers=n)) for name, n in LAYERS.items()}
+    models = {name: t5.T5(t5.Config(**SIZES, decoder_layers=n), scan=scan) for name, n in LAYERS.items()}
     return kind(models["drafter"], models["target"], RULES[rule], GAMMA)
 
 
@@ -53,7 +53,9 @@ def config_of(lm):
 
 def compiled(method, b=B):
     """The compiled loop of a method for b rows."""
-    params = {name: t5.init(jax.random.key(0), config_of(lm)) for name, lm in method.models.items()}
+    params = {
+        name: lm.serving(t5.init(jax.random.key(0), config_of(lm))) for name, lm in method.models.items()
+    }
     request = laws.request([Setting(0.5)], b)
     prompts, lengths = jnp.ones((b, S), jnp.int32), jnp.full(b, S)
     state = jax.eval_shape(lambda: loop.start(method, params, prompts, lengths, request, N))
@@ -65,57 +67,27 @@ def cache_shape(method, b=B):
     return f"{b},4,{S + N + method.width},16"
 
 
+def stack_shape(method):
+    """That of the target's scanned layers' caches."""
+    return f"{B},{LAYERS['target']},4,{S + N + method.width},16"
+
+
 def cache_bytes(method, b=B):
     """Bytes of all the models' own keys and values."""
     layers = sum(config_of(lm).decoder_layers for lm in method.models.values())
     return 2 * 4 * b * (S + N + method.width) * 4 * 16 * layers
 
 
-def computations(text):
-    """{name: lines} of an HLO module."""
-    found, name = {}, None
-    for line in text.splitlines():
-        if head := re.match(r"(?:ENTRY )?%?([\w.\-]+) .*\{$", line):
-            name = head[1]
-            found[name] = []
-        elif line.startswith("}"):
-            name = None
-        elif name is not None:
-            found[name].append(line)
-    return found
-
-
-def called(line):
-    """The computations that an instruction runs."""
-    lists = re.findall(
-        r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)", line
-    )
-    for group in re.findall(r"(?:branch_computations|called_computations)=\{([^}]*)\}", line):
-        lists += [name.strip().lstrip("%") for name in group.split(",")]
-    return lists
-
-
 def inside_loops(text):
     """All instructions that run within any while body: (instructions, number of loops)."""
-    parts = computations(text)
-    bodies = [
-        m[1] for lines in parts.values() for x in lines if (m := re.search(r" while\(.*body=%?([\w.\-]+)", x))
-    ]
-    seen, todo = set(), list(bodies)
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen.add(name)
-            todo += [x for line in parts[name] for x in called(line)]
-    return [line for name in sorted(seen) for line in parts[name]], len(bodies)
+    lines, loops = hlo.inside_loops(text)
+    return [line.text for line in lines], loops
 
 
 def copies(lines, method, b=B):
     """Instructions that copy, transpose or select an array of a cache's sizes, in whatever order."""
-    made = re.compile(r"= \(?\w+\[([\d,]*)\]\S* .*?\b(?:copy|copy-start|transpose|select)\(")
-    sizes = lambda text: sorted(n for n in map(int, text.split(",")) if n > 1)
-    large = [sizes(shape) for shape in (cache_shape(method, b), f"{b},4,{S},16")]
-    return [line for line in lines if (m := made.search(line)) and m[1] and sizes(m[1]) in large]
+    shapes = (cache_shape(method, b), stack_shape(method), f"{b},4,{S},16")
+    return hlo.copies([hlo.Line(x, 1, True) for x in lines], [map(int, s.split(",")) for s in shapes])
 
 
 ALONE = Autoregressive(t5.T5(t5.Config(**SIZES, decoder_layers=3)))
@@ -140,6 +112,14 @@ def test_the_loop_copies_no_cache(method, b, loops):
         "the walk has lost the caches"
     )
     assert copies(lines, method, b) == []
+
+
+def test_the_loop_copies_no_cache_of_scanned_layers():
+    method = speculative("v3", scan=True)
+    lines, found = inside_loops(compiled(method).as_text())
+    assert found >= 4, "the decode loop, the one that drafts, and each model's layers"
+    assert sum(f"f32[{stack_shape(method)}]" in line for line in lines) >= 4, "the walk has lost the caches"
+    assert copies(lines, method) == []
 
 
 @pytest.mark.parametrize("method", [speculative("v3"), copying(), ALONE], ids=["v3", "copying", "alone"])
