@@ -70,6 +70,7 @@ def measure(pair: str, mesh: Mesh, a: argparse.Namespace) -> dict[str, Any]:
         "largest": largest and [largest.kind, largest.shape, largest.bytes, largest.times],
         "whole_vocabulary": [c.shape for c in report.collectives if f",{vocab}]" in c.shape],
         "cache_copies": len(report.copies),
+        "entry_copies": len(report.entry_copies),
     }
 
 
@@ -88,13 +89,14 @@ def row(line: dict[str, Any]) -> str:
     cells = (
         *(line["drafter_parts"], gib(run["arguments"]), gib(start["temporaries"]), gib(run["temporaries"])),
         *(gib(max(start["peak"], run["peak"])), f"{moved:.2f}", line["collectives"], line["cache_copies"]),
+        line["entry_copies"],
     )
     return name + " | ".join(f" {cell}" for cell in cells) + " |"
 
 
 HEAD = (
     "| pair | mesh | drafter parts | arguments | temp, prefill | temp, loop | peak | MiB exchanged a block | "
-    "collectives | cache copies |\n| --- | --- |" + " ---: |" * 8
+    "collectives | caches copied in the loop | at its entry |\n| --- | --- |" + " ---: |" * 9
 )
 
 

@@ -52,12 +52,17 @@ class Program(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The two programs of a decode loop. collectives, copies: within `run`'s loops; the latter of caches."""
+    """The two programs of a decode loop.
+
+    collectives: within `run`'s loops; copies: of caches there; entry_copies: of caches where `run` begins,
+    once a call, into a layout that the loop likes better.
+    """
 
     start: Program
     run: Program
     collectives: list[hlo.Collective]
     copies: list[str]
+    entry_copies: list[str]
     loops: int
 
 
@@ -142,6 +147,7 @@ def compiled(
         _program(run, last - middle),
         hlo.collectives(lines),
         hlo.copies(lines, shards),
+        hlo.copies(hlo.entry(text), shards),
         loops,
     )
     return report, run

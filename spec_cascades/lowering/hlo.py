@@ -85,6 +85,12 @@ def inside_loops(text: str) -> tuple[list[Line], int]:
     return [Line(line, *seen[name]) for name in sorted(seen) for line in parts[name]], len(loops)
 
 
+def entry(text: str) -> list[Line]:
+    """The instructions of the module's entry, which run once a call."""
+    name = next(m[1] for line in text.splitlines() if line.startswith("ENTRY") and (m := _HEAD.match(line)))
+    return [Line(line, 1, True) for line in computations(text)[name]]
+
+
 def _turns(parts: Mapping[str, Sequence[str]], line: str) -> int | None:
     """How often a loop runs: as the compiler says or a condition `i < constant` does; None for neither."""
     if said := _TRIPS.search(line):

@@ -62,6 +62,10 @@ def test_what_is_exchanged_is_counted_once_and_by_layer(read):
     ]
 
 
+def test_what_runs_once_a_call_is_apart():
+    assert len(hlo.copies(hlo.entry(TEXT), [(2, 3, 4)])) == 1
+
+
 def test_a_copy_in_another_order_of_axes_is_found(read):
     assert len(hlo.copies(read[0], [(2, 3, 4)])) == 1
     assert hlo.copies(read[0], [(2, 5, 64), (2, 4)]) == []
