@@ -20,6 +20,8 @@ RULES = (
 UNTUNED = ("lossless", "drafter_only")
 """Rules that read no alpha."""
 DTYPES = ("bfloat16", "float32")
+WEIGHTS = ("dtype", "int8")
+CACHES = ("float32", "bfloat16", "int8")
 LENGTHS = ("fixed", "adaptive", "confident")
 SCORES = ("sum", "average", "quantile")
 LISTS = ("forbidden", "stop", "eos")
@@ -33,16 +35,43 @@ T = TypeVar("T")
 class Models:
     """References of the two models, by default the embedded pair; null for one that no point runs.
 
-    chat: prompts are a user's turn in the target's own chat template.
+    dtype: that products are computed in. weights: held in that dtype, or as int8 with a scale a channel.
+    cache: what keys and values are held in; int8 has a scale a token and head. drafter_weights and
+    drafter_cache: the drafter's where they differ. chat: prompts are a user's turn in the target's own chat
+    template.
     """
 
     target: str | None = "embedded:en-de-target"
     drafter: str | None = "embedded:en-de-drafter"
     dtype: str = "bfloat16"
     chat: bool = False
+    weights: str = "dtype"
+    cache: str = "float32"
+    drafter_weights: str | None = None
+    drafter_cache: str | None = None
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)
+        for key, choices in {"weights": WEIGHTS, "cache": CACHES}.items():
+            choose(key, getattr(self, key), choices)
+            if (own := getattr(self, f"drafter_{key}")) is not None:
+                choose(f"drafter_{key}", own, choices)
+
+    def held(self, role: str) -> tuple[str, str]:
+        """What weights and cache of "target" or "drafter" are held in."""
+        if role == "target":
+            return self.weights, self.cache
+        return self.drafter_weights or self.weights, self.drafter_cache or self.cache
+
+
+HELD = {key: getattr(Models, key) for key in ("weights", "cache", "drafter_weights", "drafter_cache")}
+"""How weights and caches are held where nothing is said of it, as in older records."""
+
+
+def told(models: dict[str, Any]) -> str:
+    """'bfloat16, weights int8': the dtype of a run's models, and what is not held as usual."""
+    unusual = [f"{key} {models[key]}" for key, usual in HELD.items() if models.get(key, usual) != usual]
+    return ", ".join([models["dtype"], *unusual])
 
 
 @dataclass(frozen=True)

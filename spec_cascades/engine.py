@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import asking, checkpoints, methods, stops
+from spec_cascades import asking, checkpoints, methods, stops, storing
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding
 from spec_cascades.decode import loop, scheduler, sequence
+from spec_cascades.storing import Storage
 from spec_cascades.tokenizers import Tokenizer, check_compatible
 
 BUCKET = 32
@@ -67,15 +68,26 @@ class Engine:
     drafter: also "lookup" or "lookup:N", n-grams of the text so far (`decode.lookup`), "exit:K", the
     target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
     (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
-    the chat template of the target (or of a drafter without one). Raises ValueError for unknown references,
-    for models whose tokenizers differ, and where a method needs a model that was not given.
+    the chat template of the target (or of a drafter without one); weights, cache: of `storing.Storage`, the
+    drafter's where None the target's. Raises ValueError for unknown references, for models whose tokenizers
+    differ, and where a method needs a model that was not given.
     """
 
     def __init__(
-        self, target: str | None, drafter: str | None, dtype: str = "bfloat16", chat: bool = False
+        self,
+        target: str | None,
+        drafter: str | None,
+        dtype: str = "bfloat16",
+        chat: bool = False,
+        weights: str = "dtype",
+        cache: str = "float32",
+        drafter_weights: str | None = None,
+        drafter_cache: str | None = None,
     ) -> None:
         self._refs = {"target": target, "drafter": drafter}
         self._dtype, self._chat = dtype, chat
+        own = Storage(drafter_weights or weights, drafter_cache or cache)
+        self._storage = {"target": Storage(weights, cache), "drafter": own}
         self._loaded: dict[str, Loaded] = {}
         self._warm: dict[tuple[Any, ...], dict[str, float]] = {}
 
@@ -92,9 +104,18 @@ class Engine:
 
     def _load(self, role: str, ref: str) -> Loaded:
         if role == "drafter" and (layers := methods.exit_after(ref)) is not None:
-            return methods.exited(self.model("target"), layers)
-        loaded = checkpoints.load(ref, self._dtype)
-        return loaded._replace(params=loaded.lm.serving(loaded.params))
+            return self._exited(layers)
+        return storing.arranged(checkpoints.load(ref, self._dtype), self._storage[role])
+
+    def _exited(self, layers: int) -> Loaded:
+        drafter, target = self._storage["drafter"], self._storage["target"]
+        if drafter.weights != target.weights:
+            raise ValueError(
+                f"models.drafter_weights: {drafter.weights!r} must be the target's {target.weights!r}, whose "
+                f"arrays a drafter exit:{layers} shares"
+            )
+        own = methods.exited(self.model("target"), layers)
+        return own._replace(lm=storing.cached_as(own.lm, drafter.cache))
 
     @cached_property
     def _models(self) -> list[str]:
@@ -283,11 +304,12 @@ class Engine:
 def _bytes_per_call(call: Call, role: str) -> float:
     """What one call of a model reads for the whole batch: weights, and its cache as it lies in memory.
 
-    Weights: half of `flops_per_token`, each of the bytes that most weights have. Cache: every slot, used or
-    not, since attention reads all of them and masks; an encoder's keys and values, too.
+    Weights: half of `flops_per_token`, each of the bytes that most weights have, int8's scales included.
+    Cache: every slot, used or not, since attention reads all of them and masks; an encoder's keys and values,
+    too.
     """
     lm, width = call.method.models[role], getattr(call.method, "width", 1)
-    weight = max(jax.tree.leaves(call.params[role]), key=lambda x: x.size).dtype.itemsize
+    weight = storing.bytes_a_weight(call.params[role])
     room = call.tokens.shape[1] + call.max_new + width
     _, cache = jax.eval_shape(
         lambda params, *prompts: lm.prefill(params, *prompts, room),

@@ -37,7 +37,17 @@ class FakeEngine:
     delay = 0.0
     encodes = False
 
-    def __init__(self, target: str | None, drafter: str | None, dtype: str, chat: bool = False) -> None:
+    def __init__(
+        self,
+        target: str | None,
+        drafter: str | None,
+        dtype: str,
+        chat: bool = False,
+        weights: str = "dtype",
+        cache: str = "float32",
+        drafter_weights: str | None = None,
+        drafter_cache: str | None = None,
+    ) -> None:
         self.compiled: set[tuple] = set()
         self.asked: list[tuple[str, int]] = []
 

@@ -78,9 +78,10 @@ ALLOWED = {
     "probs": {"typing"},
     "rules": {"typing", "probs"},
     "verify": {"typing", "probs", "rules"},
-    "cache": {"typing"},
+    "int8": {"typing"},
+    "cache": {"typing", "int8"},
     "finding": {"typing"},
-    "models": {"typing", "cache", "finding", "models"},
+    "models": {"typing", "cache", "finding", "int8", "models"},
     "decode": {"typing", "probs", "rules", "verify", "cache", "finding", "decode"},
 }
 

@@ -244,9 +244,9 @@ class Llama:
         x, layers = look_up(params["embedder"]["embedding"], tokens), []
 
         # A prompt sees itself alone, so that the slots for what follows cost nothing here.
-        def own(k: Array, v: Array) -> tuple[Array, Array]:
-            pair = (k.astype(self.cache_dtype), v.astype(self.cache_dtype))
-            layers.append(tuple(jnp.pad(y, ((0, 0), (0, 0), (0, capacity - s), (0, 0))) for y in pair))
+        def own(k: Array, v: Array) -> tuple[Any, Any]:
+            pair = (kv.stored(k, self.cache_dtype), kv.stored(v, self.cache_dtype))
+            layers.append(tuple(kv.padded(y, capacity) for y in pair))
             return pair
 
         for i in range(c.layers):
@@ -265,7 +265,7 @@ class Llama:
         x, layers = look_up(params["embedder"]["embedding"], tokens), []
         for i in range(c.layers):
 
-            def own(k: Array, v: Array, i: int = i) -> tuple[Array, Array]:
+            def own(k: Array, v: Array, i: int = i) -> tuple[Any, Any]:
                 old_k, old_v = cache.layers[i]
                 layers.append((kv.write(old_k, k, cache.length), kv.write(old_v, v, cache.length)))
                 return layers[-1]

@@ -246,7 +246,9 @@ def cross_keys(params: Params, config: Config, encoded: Float[Array, "b s m"], d
     layers = [
         params["decoder"][f"layers_{i}"]["encoder_decoder_attention"] for i in range(config.decoder_layers)
     ]
-    return tuple(tuple(a.astype(dtype) for a in _project(w, encoded, config, "key", "value")) for w in layers)
+    return tuple(
+        tuple(kv.stored(a, dtype) for a in _project(w, encoded, config, "key", "value")) for w in layers
+    )
 
 
 def _causal_bias(params: Params, config: Config, behind: Int[Array, "b t l"]) -> Float[Array, "b h t l"]:
@@ -362,7 +364,7 @@ class T5:
         keep = lambda y, _: y
         for i in range(c.decoder_layers):
 
-            def own(k: Array, v: Array, i: int = i) -> tuple[Array, Array]:
+            def own(k: Array, v: Array, i: int = i) -> tuple[Any, Any]:
                 old_k, old_v = cache.layers[i]
                 layers.append((kv.write(old_k, k, cache.length), kv.write(old_v, v, cache.length)))
                 return layers[-1]

@@ -36,21 +36,26 @@ def of(models: Models, role: str, prompt: int, decoding: Decoding) -> Size | Non
     on this machine; nothing is fetched.
     """
     room = decoding.max_new_tokens + decoding.gamma + 1
-    return _size(getattr(models, role), models.dtype, decoding.batch_size, prompt, room)
+    held = models.held(role)
+    return _size(getattr(models, role), models.dtype, held, decoding.batch_size, prompt, room)
 
 
 @cache
-def _size(ref: str | None, dtype: str, rows: int, prompt: int, room: int) -> Size | None:
+def _size(
+    ref: str | None, dtype: str, held: tuple[str, str], rows: int, prompt: int, room: int
+) -> Size | None:
     if (ref or "").partition(":")[0] == "lookup":
         return Size(0, 0, 0, 0.0, 0)
     lm, shapes = _found(ref and ref.removeprefix("copy:"))
     if lm is None:
         return None
-    width = {"bfloat16": 2, "float32": 4}[dtype]
+    weights, cached = held
+    # Scales, one a channel, are less than a hundredth of int8's bytes and left out.
+    width = 1 if weights == "int8" else {"bfloat16": 2, "float32": 4}[dtype]
     parameters = sum(math.prod(shape) for shape in shapes.values())
     flops = float(lm.flops_per_token())
-    held = _cache(lm, shapes, dtype, (rows, prompt), room)
-    return Size(parameters, parameters * width, held, flops, int(flops / 2) * width)
+    slots = _cache(lm, shapes, dtype, cached, (rows, prompt), room)
+    return Size(parameters, parameters * width, slots, flops, int(flops / 2) * width)
 
 
 def preset(ref: str) -> str:
@@ -77,14 +82,18 @@ def _found(ref: str | None) -> tuple[Any, dict[str, Any]]:
     return family.lm(config), flatten(family.shapes_of(config))
 
 
-def _cache(lm: Any, shapes: dict[str, Any], dtype: str, prompts: tuple[int, int], room: int) -> int:
+def _cache(
+    lm: Any, shapes: dict[str, Any], dtype: str, cached: str, prompts: tuple[int, int], room: int
+) -> int:
     """Bytes of the cache that `prefill` makes of prompts [rows, tokens], traced with shapes alone."""
     import jax
     import jax.numpy as jnp
 
     from spec_cascades.checkpoints.tree import unflatten
+    from spec_cascades.storing import cached_as
 
     rows, prompt = prompts
+    lm = cached_as(lm, cached)
     params = unflatten({path: jax.ShapeDtypeStruct(shape, dtype) for path, shape in shapes.items()})
     tokens = jax.ShapeDtypeStruct((rows, prompt), jnp.int32)
     lengths = jax.ShapeDtypeStruct((rows,), jnp.int32)

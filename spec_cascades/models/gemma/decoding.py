@@ -18,16 +18,18 @@ LAYER_AND_SLOT = lax.ScatterDimensionNumbers((2, 3), (0, 3), (0, 3), (1,), (0,))
 """Updates [b, t, h, d] into [n, b, h, l, d] at indices [b, t, 2]; `vmap` over the second axis would copy."""
 
 
-def write(old: Array, new: Array, length: Int[Array, " b"], at: Any) -> tuple[Array, Array]:
+def write(old: Any, new: Array, length: Int[Array, " b"], at: Any) -> tuple[Any, Any]:
     """The cache [b, h, l, d] or caches [n, b, h, l, d] with t new entries, and the layer's own."""
     if at is None:
         whole = kv.write(old, new, length)
         return whole, whole
     slots = length[:, None] + jnp.arange(new.shape[2])
     where = jnp.stack([jnp.full_like(slots, at), slots], -1)
-    new = jnp.swapaxes(new, 1, 2).astype(old.dtype)
-    whole = lax.scatter(old, where, new, LAYER_AND_SLOT, unique_indices=True, mode="drop")
-    return whole, lax.dynamic_index_in_dim(whole, at, 0, keepdims=False)
+    put = lambda buffer, entries: lax.scatter(
+        *(buffer, where, jnp.swapaxes(entries, 1, 2), LAYER_AND_SLOT), unique_indices=True, mode="drop"
+    )
+    whole = jax.tree.map(put, old, kv.like(old, new))
+    return whole, jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, at, 0, keepdims=False), whole)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Gemma:
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads right-padded prompts (at least one token) up to the last one, which stays unread."""
         c, b = self.config, tokens.shape[0]
-        blank = lambda *n: (jnp.zeros((*n, b, c.kv_heads, capacity, c.head_dim), self.cache_dtype),) * 2
+        blank = lambda *n: (kv.blank((*n, b, c.kv_heads, capacity, c.head_dim), self.cache_dtype),) * 2
         empty = Cache(one_a_layer(c, STACKED in params, blank), jnp.zeros(b, jnp.int32))
         _, layers = self._read(params, tokens, empty)
         last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
