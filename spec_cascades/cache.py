@@ -10,21 +10,22 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from spec_cascades.int8 import Int8, rounded
 from spec_cascades.typing import Array, Bool, Int, Num
 
-COMPUTED = jnp.float32
+COMPUTED = jnp.dtype("float32")
 """What attention over int8 keys and values is computed in."""
 
 
 class Cache(NamedTuple):
     """Per-layer keys and values, the number of tokens read per row, and what an encoder left.
 
-    layers: one (k, v) a layer, each [b, h, l, d], arrays or `Int8` with a scale a row, head and slot;
-    length: int32 [b]; memory: a family's own pytree
-    (a T5 encoder's keys, values and mask) or None. A model without attention may keep any pytree of
-    [b, h, l, d] arrays in `layers`.
+    layers: one (k, v) a layer, each [b, h, l, d], or one of n scanned layers, each [b, n, h, l, d]; a `Ring`
+    (`models/rings.py`) where a layer sees a window. Each is an array, or `Int8` with a scale an entry.
+    length: int32 [b]. memory: a family's own pytree (a T5 encoder's keys, values and mask) or None. A model
+    without attention may keep any pytree of [b, ..., l, d] arrays in `layers`: rows lie first in all of them.
 
     Heads lie before slots, so that attention is a plain batch of matrix products: with [b, l, h, d] a CPU
     transposes every layer's cache on every call (2.0 against 1.6 ms for five tokens of the embedded target).
@@ -58,12 +59,6 @@ def like(buffer: Num[Array, "..."] | Int8, new: Num[Array, "b h t d"]) -> Num[Ar
     return stored(new, jnp.int8 if isinstance(buffer, Int8) else buffer.dtype)
 
 
-def padded(kept: Num[Array, "b h t d"] | Int8, l: int) -> Num[Array, "b h l d"] | Int8:
-    """Entries with empty slots behind them, l in all."""
-    pad = lambda y: jnp.pad(y, ((0, 0), (0, 0), (0, l - y.shape[2]), (0, 0)))
-    return jax.tree.map(pad, kept)
-
-
 def _is_int8(dtype: Any) -> bool:
     return jnp.dtype(dtype) == jnp.int8
 
@@ -72,25 +67,74 @@ def write(
     buffer: Num[Array, "b h l d"] | Int8, new: Num[Array, "b h t d"], length: Int[Array, " b"]
 ) -> Num[Array, "b h l d"] | Int8:
     """Puts row b's t new entries at length[b]..length[b]+t-1; what would pass the end is dropped."""
-    return jax.tree.map(partial(_put, length=length), buffer, like(buffer, new))
+    slots = length[:, None] + jnp.arange(new.shape[2])
+    return jax.tree.map(partial(scatter, slots=slots), buffer, like(buffer, new))
 
 
-def _put(
-    buffer: Num[Array, "b h l d"], new: Num[Array, "b h t d"], length: Int[Array, " b"]
+def scatter(
+    buffer: Num[Array, "b h l d"], new: Num[Array, "b h t d"], slots: Int[Array, "b t"]
 ) -> Num[Array, "b h l d"]:
-    """`write` of one array.
+    """Puts row b's t new entries in slots[b], no two in the same; l or more is no slot and is dropped.
 
     A scatter per row: `dynamic_update_slice` would clamp the start and destroy good entries, and
-    `.at[rows, positions]` gathers the updates of all rows.
+    `.at[rows, slots]` gathers the updates of all rows.
     """
-    positions = length[:, None] + jnp.arange(new.shape[2])
-    if positions.size == 1:
+    if slots.size == 1:
         # XLA makes two dynamic updates of a scatter of one entry, and copies of the cache to feed them.
-        beyond = jnp.maximum(positions + 1, buffer.shape[2])
-        positions = jnp.concatenate([positions, beyond], axis=1)
+        beyond = jnp.maximum(slots + 1, buffer.shape[2])
+        slots = jnp.concatenate([slots, beyond], axis=1)
         new = jnp.pad(new, ((0, 0), (0, 0), (0, 1), (0, 0)))
     put = lambda row, values, at: row.at[:, at].set(values, mode="drop", unique_indices=True)
-    return jax.vmap(put)(buffer, new, positions)
+    return jax.vmap(put)(buffer, new.astype(buffer.dtype), slots)
+
+
+LAYER_AND_SLOT = lax.ScatterDimensionNumbers((2, 3), (1, 3), (1, 3), (0,), (0,))
+"""Updates [b, t, h, d] into [b, n, h, l, d] at indices [b, t, 2], rows being a batch."""
+
+
+def scatter_layer(
+    buffer: Num[Array, "b n h l d"], new: Num[Array, "b h t d"], slots: Int[Array, "b t"], layer: Any
+) -> Num[Array, "b n h l d"]:
+    """`scatter` into one of n scanned layers' keys or values."""
+    where = jnp.stack([jnp.full_like(slots, layer), slots], -1)
+    new = jnp.swapaxes(new, 1, 2).astype(buffer.dtype)
+    return lax.scatter(buffer, where, new, LAYER_AND_SLOT, unique_indices=True, mode="drop")
+
+
+def store(pair: Any, new: Any, slots: Int[Array, "b t"], layer: Any = None) -> tuple[Any, Any]:
+    """A layer's keys and values, or those of all scanned ones, with new entries in `slots`; the layer's own.
+
+    layer: which of the scanned ones; None for a layer's own pair.
+    """
+    put = scatter if layer is None else partial(scatter_layer, layer=layer)
+    whole = jax.tree.map(partial(put, slots=slots), pair, alike(pair, new))
+    return whole, of_layer(whole, layer)
+
+
+def of_layer(pair: Any, layer: Any) -> Any:
+    """One layer's keys and values of n scanned ones, or the pair where it is one layer's (None)."""
+    if layer is None:
+        return pair
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, layer, 1, keepdims=False), pair)
+
+
+def store_prompts(pair: Any, new: Any, start: Int[Array, ""] | None, layer: Any = None) -> tuple[Any, Any]:
+    """`store` of prompts' tokens, which stand at `start` in every row; padding is stored, too.
+
+    start None: the tokens are the whole prompts, and the layer's own are the new entries alone.
+    """
+    new = alike(pair, new)
+    at = (0, 0, 0 if start is None else start, 0)
+    spread, at = (lambda x: x, at) if layer is None else (lambda x: x[:, None], (0, layer, *at[1:]))
+    put = lambda old, entries: lax.dynamic_update_slice(old, spread(entries), at)
+    whole = jax.tree.map(put, pair, new)
+    return whole, tuple(new) if start is None else of_layer(whole, layer)
+
+
+def alike(pair: Any, new: Any) -> Any:
+    """New keys and values as the pair is: a tuple or one with names (a ring), in its dtype or `Int8`."""
+    two = [like(old, entries) for old, entries in zip(pair, new, strict=True)]
+    return pair._make(two) if hasattr(pair, "_make") else tuple(two)
 
 
 def advance(cache: Cache, layers: Any, t: int) -> Cache:

@@ -311,8 +311,10 @@ def _bytes_per_call(call: Call, role: str) -> float:
     lm, width = call.method.models[role], getattr(call.method, "width", 1)
     weight = storing.bytes_a_weight(call.params[role])
     room = call.tokens.shape[1] + call.max_new + width
+    # A sequence cascade's stages differ: its drafter's tokens come one a call.
+    reach = loop.reach(call.method) if hasattr(call.method, "width") else 1
     _, cache = jax.eval_shape(
-        lambda params, *prompts: lm.prefill(params, *prompts, room),
+        lambda params, *prompts: lm.prefill(params, *prompts, room, reach),
         *(call.params[role], call.tokens, call.lengths),
     )
     slots = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((cache.layers, cache.memory)))

@@ -88,11 +88,3 @@ def test_a_cache_keeps_entries_with_their_own_scales_and_drops_what_passes_the_e
     again = kv.write(got, new[:, :, :1] * 2, jnp.asarray([1, 4]))
     np.testing.assert_array_equal(again.values, got.values)
     assert (again.scale != got.scale).sum() == 2
-
-
-def test_padded_entries_are_followed_by_empty_slots():
-    kept = kv.stored(normal(0, 2, 1, 3, 4), jnp.int8)
-    got = kv.padded(kept, 6)
-    assert (got.shape, got.scale.shape) == ((2, 1, 6, 4), (2, 1, 6, 1))
-    np.testing.assert_array_equal(got.values[:, :, :3], kept.values)
-    np.testing.assert_array_equal(got.scale[:, :, 3:], 0)

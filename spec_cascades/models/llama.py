@@ -15,6 +15,7 @@ import numpy as np
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
+from spec_cascades.models import chunks
 from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores
 from spec_cascades.typing import Array, Float, Int, Params, PRNGKeyArray
 
@@ -215,10 +216,14 @@ def forward(
 
 @dataclass(frozen=True)
 class Llama:
-    """The LM protocol over one model of the family; `cache_dtype` is that of cached keys and values."""
+    """The LM protocol over one model of the family.
+
+    cache_dtype: of cached keys and values; chunk: longer prompts are read in pieces.
+    """
 
     config: Config
     cache_dtype: Any = jnp.float32
+    chunk: int = chunks.CHUNK
 
     @property
     def vocab(self) -> int:
@@ -235,24 +240,43 @@ class Llama:
         return params
 
     def prefill(
-        self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
+        self,
+        params: Params,
+        tokens: Int[Array, "b s"],
+        lengths: Int[Array, " b"],
+        capacity: int,
+        width: int | None = None,
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads right-padded prompts (at least one token) up to the last one, which stays unread."""
         c, (b, s) = self.config, tokens.shape
-        at = jnp.broadcast_to(jnp.arange(s), (b, s))
-        bias = jnp.where(kv.visible(jnp.zeros(1, jnp.int32), s, s), 0.0, HIDDEN)[:, None]
-        x, layers = look_up(params["embedder"]["embedding"], tokens), []
-
-        # A prompt sees itself alone, so that the slots for what follows cost nothing here.
-        def own(k: Array, v: Array) -> tuple[Any, Any]:
-            pair = (kv.stored(k, self.cache_dtype), kv.stored(v, self.cache_dtype))
-            layers.append(tuple(kv.padded(y, capacity) for y in pair))
-            return pair
-
-        for i in range(c.layers):
-            x = _layer(params[f"layers_{i}"], c, x, at, own, bias)
+        pieces, piece = chunks.split(s, self.chunk)
+        slots = max(capacity, pieces * piece)
+        blank = kv.empty(c.layers, b, slots, c.kv_heads, c.head_dim, self.cache_dtype).layers
+        read = lambda layers, some, start: self._read_prompts(params, some, layers, start)
+        layers = chunks.read(read, blank, tokens, self.chunk)
+        layers = jax.tree.map(lambda x: x[..., :capacity, :], layers)
         last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
-        return last, Cache(tuple(layers), (lengths - 1).astype(jnp.int32))
+        return last, Cache(layers, (lengths - 1).astype(jnp.int32))
+
+    def _read_prompts(self, params: Params, tokens: Int[Array, "b c"], layers: Any, start: Any) -> Any:
+        """The caches with the tokens at `start` of every row."""
+        (b, t), slots = tokens.shape, layers[0][0].shape[2]
+        begin = jnp.zeros(1, jnp.int32) if start is None else start[None]
+        at = jnp.broadcast_to(begin[:, None] + jnp.arange(t), (b, t))
+        # A whole prompt sees itself alone, so that the slots for what follows cost nothing here.
+        seen = kv.visible(begin, t, t if start is None else slots)
+        bias = jnp.where(seen, 0.0, HIDDEN)[:, None]
+        x, kept = look_up(params["embedder"]["embedding"], tokens), []
+
+        for i in range(self.config.layers):
+
+            def own(k: Array, v: Array, i: int = i) -> tuple[Any, Any]:
+                pair, both = kv.store_prompts(layers[i], (k, v), start)
+                kept.append(pair)
+                return both
+
+            x = _layer(params[f"layers_{i}"], self.config, x, at, own, bias)
+        return tuple(kept)
 
     def extend(
         self, params: Params, tokens: Int[Array, "b t"], cache: Cache

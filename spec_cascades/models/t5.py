@@ -341,7 +341,12 @@ class T5:
         return params
 
     def prefill(
-        self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
+        self,
+        params: Params,
+        tokens: Int[Array, "b s"],
+        lengths: Int[Array, " b"],
+        capacity: int,
+        width: int | None = None,
     ) -> tuple[Int[Array, " b"], Cache]:
         """Encodes right-padded prompts; the unread last token is the decoder's start symbol."""
         refuse_fp16(params)

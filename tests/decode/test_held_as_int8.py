@@ -58,7 +58,9 @@ def test_chunks_equal_one_shot_and_a_rewind_leaves_nothing(family):
     model = held(family)
     lm, params = model.target, model.params["target"]
     tokens = jax.random.randint(jax.random.key(0), (4, 9), 2, 5)
-    _, start = jax.jit(partial(lm.prefill, params), static_argnums=2)(model.prompts, model.lengths, 24)
+    _, start = jax.jit(partial(lm.prefill, params), static_argnums=(2, 3))(
+        model.prompts, model.lengths, 24, 9
+    )
     extend = jax.jit(partial(lm.extend, params))
     whole, _ = extend(tokens, start)
     first, read = extend(tokens[:, :4], start)
