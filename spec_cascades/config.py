@@ -33,16 +33,20 @@ T = TypeVar("T")
 class Models:
     """References of the two models, by default the embedded pair; null for one that no point runs.
 
-    chat: prompts are a user's turn in the target's own chat template.
+    chat: prompts are a user's turn in the target's own chat template. prefill_chunk: longer prompts are read
+    in pieces of at most so many tokens; null for 512. No model with an encoder does that.
     """
 
     target: str | None = "embedded:en-de-target"
     drafter: str | None = "embedded:en-de-drafter"
     dtype: str = "bfloat16"
     chat: bool = False
+    prefill_chunk: int | None = None
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)
+        chunk = self.prefill_chunk
+        require("prefill_chunk", chunk, chunk is None or chunk >= 1, "1 or more, or null")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from spec_cascades import asking, checkpoints, methods, stops
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding
 from spec_cascades.decode import loop, scheduler, sequence
+from spec_cascades.models import chunks
 from spec_cascades.tokenizers import Tokenizer, check_compatible
 
 BUCKET = 32
@@ -67,15 +68,21 @@ class Engine:
     drafter: also "lookup" or "lookup:N", n-grams of the text so far (`decode.lookup`), "exit:K", the
     target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
     (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
-    the chat template of the target (or of a drafter without one). Raises ValueError for unknown references,
+    the chat template of the target (or of a drafter without one); prefill_chunk: longer prompts are read in
+    pieces (`models.chunks`), None for the family's own length. Raises ValueError for unknown references,
     for models whose tokenizers differ, and where a method needs a model that was not given.
     """
 
     def __init__(
-        self, target: str | None, drafter: str | None, dtype: str = "bfloat16", chat: bool = False
+        self,
+        target: str | None,
+        drafter: str | None,
+        dtype: str = "bfloat16",
+        chat: bool = False,
+        prefill_chunk: int | None = None,
     ) -> None:
         self._refs = {"target": target, "drafter": drafter}
-        self._dtype, self._chat = dtype, chat
+        self._dtype, self._chat, self._chunk = dtype, chat, prefill_chunk
         self._loaded: dict[str, Loaded] = {}
         self._warm: dict[tuple[Any, ...], dict[str, float]] = {}
 
@@ -94,7 +101,8 @@ class Engine:
         if role == "drafter" and (layers := methods.exit_after(ref)) is not None:
             return methods.exited(self.model("target"), layers)
         loaded = checkpoints.load(ref, self._dtype)
-        return loaded._replace(params=loaded.lm.serving(loaded.params))
+        lm = chunks.of(loaded.lm, self._chunk)
+        return loaded._replace(lm=lm, params=lm.serving(loaded.params))
 
     @cached_property
     def _models(self) -> list[str]:

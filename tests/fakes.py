@@ -37,7 +37,14 @@ class FakeEngine:
     delay = 0.0
     encodes = False
 
-    def __init__(self, target: str | None, drafter: str | None, dtype: str, chat: bool = False) -> None:
+    def __init__(
+        self,
+        target: str | None,
+        drafter: str | None,
+        dtype: str,
+        chat: bool = False,
+        prefill_chunk: int | None = None,
+    ) -> None:
         self.compiled: set[tuple] = set()
         self.asked: list[tuple[str, int]] = []
 
