@@ -38,7 +38,8 @@ class Models:
     dtype: that products are computed in. weights: held in that dtype, or as int8 with a scale a channel.
     cache: what keys and values are held in; int8 has a scale a token and head. drafter_weights and
     drafter_cache: the drafter's where they differ. chat: prompts are a user's turn in the target's own chat
-    template.
+    template. prefill_chunk: longer prompts are read in pieces of at most so many tokens; null for 512. No
+    model with an encoder does that.
     """
 
     target: str | None = "embedded:en-de-target"
@@ -49,6 +50,7 @@ class Models:
     cache: str = "float32"
     drafter_weights: str | None = None
     drafter_cache: str | None = None
+    prefill_chunk: int | None = None
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)
@@ -56,6 +58,8 @@ class Models:
             choose(key, getattr(self, key), choices)
             if (own := getattr(self, f"drafter_{key}")) is not None:
                 choose(f"drafter_{key}", own, choices)
+        chunk = self.prefill_chunk
+        require("prefill_chunk", chunk, chunk is None or chunk >= 1, "1 or more, or null")
 
     def held(self, role: str) -> tuple[str, str]:
         """What weights and cache of "target" or "drafter" are held in."""

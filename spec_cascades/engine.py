@@ -13,6 +13,7 @@ from spec_cascades import asking, checkpoints, methods, stops, storing
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding
 from spec_cascades.decode import loop, scheduler, sequence
+from spec_cascades.models import chunks
 from spec_cascades.storing import Storage
 from spec_cascades.tokenizers import Tokenizer, check_compatible
 
@@ -69,7 +70,8 @@ class Engine:
     target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
     (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
     the chat template of the target (or of a drafter without one); weights, cache: of `storing.Storage`, the
-    drafter's where None the target's. Raises ValueError for unknown references, for models whose tokenizers
+    drafter's where None the target's; prefill_chunk: longer prompts are read in pieces (`models.chunks`),
+    None for the family's own length. Raises ValueError for unknown references, for models whose tokenizers
     differ, and where a method needs a model that was not given.
     """
 
@@ -83,9 +85,10 @@ class Engine:
         cache: str = "float32",
         drafter_weights: str | None = None,
         drafter_cache: str | None = None,
+        prefill_chunk: int | None = None,
     ) -> None:
         self._refs = {"target": target, "drafter": drafter}
-        self._dtype, self._chat = dtype, chat
+        self._dtype, self._chat, self._chunk = dtype, chat, prefill_chunk
         own = Storage(drafter_weights or weights, drafter_cache or cache)
         self._storage = {"target": Storage(weights, cache), "drafter": own}
         self._loaded: dict[str, Loaded] = {}
@@ -105,7 +108,8 @@ class Engine:
     def _load(self, role: str, ref: str) -> Loaded:
         if role == "drafter" and (layers := methods.exit_after(ref)) is not None:
             return self._exited(layers)
-        return storing.arranged(checkpoints.load(ref, self._dtype), self._storage[role])
+        loaded = storing.arranged(checkpoints.load(ref, self._dtype), self._storage[role])
+        return loaded._replace(lm=chunks.of(loaded.lm, self._chunk))
 
     def _exited(self, layers: int) -> Loaded:
         drafter, target = self._storage["drafter"], self._storage["target"]

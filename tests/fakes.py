@@ -47,6 +47,7 @@ class FakeEngine:
         cache: str = "float32",
         drafter_weights: str | None = None,
         drafter_cache: str | None = None,
+        prefill_chunk: int | None = None,
     ) -> None:
         self.compiled: set[tuple] = set()
         self.asked: list[tuple[str, int]] = []

@@ -1,6 +1,7 @@
 """Long prompts in chunks: scores [chunk, l] instead of [s, s] for s tokens."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +11,20 @@ from spec_cascades.typing import Array, Int
 
 CHUNK = 512
 """Prompts of up to so many tokens are read in one piece (docs/long_prompts.md)."""
+
+
+def of(lm: Any, chunk: int | None) -> Any:
+    """The model reading longer prompts in pieces of at most `chunk` tokens; as it is for None.
+
+    Raises ValueError for chunk < 1, and for a model that reads its prompts with an encoder, at once.
+    """
+    if chunk is None:
+        return lm
+    if chunk < 1:
+        raise ValueError(f"prefill_chunk {chunk} must be at least 1 token")
+    if not hasattr(lm, "chunk"):
+        raise ValueError(f"{type(lm).__name__} reads a prompt at once: prefill_chunk {chunk} must be null")
+    return replace(lm, chunk=chunk)
 
 
 def split(s: int, chunk: int) -> tuple[int, int]:

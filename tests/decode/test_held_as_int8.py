@@ -76,13 +76,13 @@ def test_chunks_equal_one_shot_and_a_rewind_leaves_nothing(family):
     assert all(isinstance(x, Int8) and x.scale.shape[-1] == 1 for x in leaves)
 
 
-def test_scanned_layers_keep_int8_caches_too():
+def test_scanned_layers_that_read_prompts_in_chunks_keep_the_same_int8_rings():
     model = held("gemma")
-    scanning = replace(model.target, scan=True)
+    scanning = replace(model.target, scan=True, chunk=3)
     params = as_int8(scanning.serving(jax.tree.map(lambda x: x, tiny.FAMILIES["gemma"].params["target"])))
     got = []
     for lm, own in ((model.target, model.params["target"]), (scanning, params)):
-        _, start = jax.jit(lm.prefill, static_argnums=3)(own, model.prompts, model.lengths, 16)
+        _, start = jax.jit(lm.prefill, static_argnums=(3, 4))(own, model.prompts, model.lengths, 16, 4)
         got.append(jax.jit(lm.extend)(own, model.prompts[:, :3], start)[0])
     np.testing.assert_allclose(*got, atol=2e-5)
 

@@ -11,12 +11,22 @@ import pytest
 from test_gemma import CONFIGS, EXTEND, TOLERANCE, furthest, random_params, uncached
 
 from spec_cascades import cache as kv
-from spec_cascades.models import chunks, gemma, rings
+from spec_cascades.checks import ConfigError
+from spec_cascades.config import Models
+from spec_cascades.models import chunks, gemma, llama, rings, t5
 from spec_cascades.models.gemma import Gemma
 from spec_cascades.models.rings import Ring
 
 STORE = jax.jit(rings.store)
 PREFILL = jax.jit(Gemma.prefill, static_argnums=(0, 4, 5))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiling_is_quick():
+    """What is compiled here runs once."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def walk(window, width, slots, appended, steps=14):
@@ -137,9 +147,13 @@ def test_prompts_in_chunks_leave_the_cache_of_one_piece(model):
                     np.testing.assert_allclose(x[row][..., there, :], y[row][..., there, :], atol=1e-5)
 
 
+def is_pair(x):
+    return isinstance(x, tuple) and bool(x) and not isinstance(x[0], tuple)
+
+
 def flat(layers):
     """The pairs of a cache, scanned or not."""
-    return jax.tree.leaves(layers, is_leaf=lambda x: isinstance(x, tuple) and not isinstance(x[0], tuple))
+    return jax.tree.leaves(layers, is_leaf=is_pair)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -173,3 +187,28 @@ def test_local_layers_do_not_grow_with_the_context():
 ])  # fmt: skip
 def test_chunks_are_few_and_equally_long(s, chunk, expected):
     assert chunks.split(s, chunk) == expected
+
+
+def test_a_llamas_prompts_in_chunks_leave_the_cache_of_one_piece():
+    """38 tokens as 13, 13 and 12, in a cache that has no room for the padding of the last."""
+    lm = llama.Llama(llama.Config(90, 96, 32, 48, 2, 4, 2, 8))
+    params = llama.init(jax.random.key(0), lm.config)
+    prompts, lengths = jnp.asarray(tokens(LONG)), jnp.asarray(LENGTHS)
+    fill = jax.jit(llama.Llama.prefill, static_argnums=(0, 4))
+    read = lambda chunk: fill(replace(lm, chunk=chunk), params, prompts, lengths, LONG)
+    (last, cache), (expected, one) = read(16), read(LONG)
+    np.testing.assert_array_equal(last, expected)
+    np.testing.assert_array_equal(cache.length, LENGTHS - 1)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), cache.layers, one.layers)
+    assert {x.shape for x in jax.tree.leaves(cache.layers)} == {(B, 2, LONG, 8)}
+
+
+def test_a_chunk_is_asked_for_by_whom_it_serves():
+    assert chunks.of(Gemma(CONFIGS["3"]), None).chunk == chunks.CHUNK
+    assert chunks.of(Gemma(CONFIGS["3"]), 64).chunk == 64
+    with pytest.raises(ValueError, match="T5 reads a prompt at once: prefill_chunk 64 must be null"):
+        chunks.of(t5.T5(t5.Config()), 64)
+    with pytest.raises(ValueError, match="prefill_chunk 0 must be at least 1 token"):
+        chunks.of(Gemma(CONFIGS["3"]), 0)
+    with pytest.raises(ConfigError, match="prefill_chunk"):
+        Models(prefill_chunk=0)
