@@ -44,6 +44,7 @@ AFRESH = ("tests/decode/test_rows.py", "-k", "markov and afresh")
 ALONE = ("tests/decode/test_rows.py", "-k", "markov and alone")
 LAW = ("tests/decode/test_conformance.py", "-k", "two_drafts and v3")
 BIAS = ("tests/models/test_t5_bias.py",)
+INT8 = ("tests/test_int8.py", "-k", "attention or cache or scale_of")
 REFILLED = ("tests/decode/test_scheduler.py", "-k", "markov and alone")
 EDITS = ("tests/decode/test_edits.py", "-k", "law_is and v3")
 LOOKED_UP = ("tests/decode/test_lookup.py", "-k", "every_path and v3")
@@ -173,6 +174,24 @@ MUTANTS = [
     Mutant("a late target reads one block only", "decode/token_cascade.py", LATE, "block(begin)", CASCADE),
     Mutant(
         "both stages draw alike", "decode/sequence.py", SCORED, SCORED.replace("draft", "residual"), SEQUENCE
+    ),
+    Mutant(
+        "int8 values weighed by the keys' scales",
+        "models/layers.py",
+        "(v.scale, 2, 3)",
+        "(k.scale, 2, 3)",
+        INT8,
+    ),
+    Mutant(
+        "int8 keys without their scales", "models/layers.py", "(k.scale, 2, 3)", "(k.scale**0, 2, 3)", INT8
+    ),
+    Mutant("int8 by truncation", "int8.py", "jnp.round(wide /", "jnp.trunc(wide /", INT8),
+    Mutant(
+        "one int8 scale for all tokens",
+        "cache.py",
+        "rounded(x, -1, COMPUTED)",
+        "rounded(x, -2, COMPUTED)",
+        INT8,
     ),
     Mutant("relative bias off by one", T5, "jnp.clip(behind, 0,", "jnp.clip(behind + 1, 0,", BIAS),
     Mutant("prompt padding seen by the decoder", T5, MASK, MASK.replace("HIDDEN", "0.0"), CACHE),

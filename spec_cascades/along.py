@@ -86,7 +86,7 @@ def _read(
     """The law as sampled and raw [b, t, v] before each of tokens [b, t], read `block` at a time."""
     t = tokens.shape[1]
     blocks = -(-t // block)
-    last, cache = lm.prefill(params, prompts, lengths, prompts.shape[1] + blocks * block)
+    last, cache = lm.prefill(params, prompts, lengths, prompts.shape[1] + blocks * block, block)
     feed = jnp.concatenate([last[:, None], tokens[:, :-1]], axis=1)
     feed = jnp.pad(feed, ((0, 0), (0, blocks * block - t))).reshape(-1, blocks, block)
 

@@ -13,14 +13,19 @@ import jax.numpy as jnp
 from jax import lax
 
 from spec_cascades import axes
+from spec_cascades.int8 import Int8, rounded
 from spec_cascades.typing import Array, Bool, Int, Num
+
+COMPUTED = jnp.dtype("float32")
+"""What attention over int8 keys and values is computed in."""
 
 
 class Cache(NamedTuple):
     """Per-layer keys and values, the number of tokens read per row, and what an encoder left.
 
-    layers: one (k, v) a layer, each [b, h, l, d], or one of n scanned layers, each [b, n, h, l, d];
-    length: int32 [b]; memory: a family's own pytree (a T5 encoder's keys, values and mask) or None. A model
+    layers: one (k, v) a layer, each [b, h, l, d], or one of n scanned layers, each [b, n, h, l, d]; a `Ring`
+    (`models/rings.py`) where a layer sees a window. Each is an array, or `Int8` with a scale an entry.
+    length: int32 [b]. memory: a family's own pytree (a T5 encoder's keys, values and mask) or None. A model
     without attention may keep any pytree of [b, ..., l, d] arrays in `layers`: rows lie first in all of them.
 
     Heads lie before slots, so that attention is a plain batch of matrix products: with [b, l, h, d] a CPU
@@ -34,21 +39,42 @@ class Cache(NamedTuple):
 
 def empty(n: int, b: int, l: int, h: int, d: int, dtype: Any, memory: Any = None) -> Cache:
     """A cache of n layers for b rows of l tokens, nothing read."""
-    shape = (b, h, l, d)
-    layers = tuple((jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(n))
+    layers = tuple((blank((b, h, l, d), dtype), blank((b, h, l, d), dtype)) for _ in range(n))
     return Cache(layers, jnp.zeros(b, jnp.int32), memory)
 
 
 def empty_stack(n: int, b: int, l: int, h: int, d: int, dtype: Any, memory: Any = None) -> Cache:
     """A cache of n scanned layers in one pair of arrays [b, n, h, l, d]."""
-    return Cache((jnp.zeros((b, n, h, l, d), dtype),) * 2, jnp.zeros(b, jnp.int32), memory)
+    return Cache((blank((b, n, h, l, d), dtype),) * 2, jnp.zeros(b, jnp.int32), memory)
+
+
+def blank(shape: tuple[int, ...], dtype: Any) -> Num[Array, "..."] | Int8:
+    """Zeros as a cache of `dtype` keeps them."""
+    if not _is_int8(dtype):
+        return jnp.zeros(shape, dtype)
+    return Int8(jnp.zeros(shape, jnp.int8), jnp.zeros((*shape[:-1], 1), jnp.float32), COMPUTED)
+
+
+def stored(x: Num[Array, "... d"], dtype: Any) -> Num[Array, "... d"] | Int8:
+    """Keys or values as a cache of `dtype` keeps them; int8 has one scale for the d numbers of an entry."""
+    return rounded(x, -1, COMPUTED) if _is_int8(dtype) else x.astype(dtype)
+
+
+def like(buffer: Num[Array, "..."] | Int8, new: Num[Array, "b h t d"]) -> Num[Array, "b h t d"] | Int8:
+    """New entries as `buffer` keeps its own."""
+    return stored(new, jnp.int8 if isinstance(buffer, Int8) else buffer.dtype)
+
+
+def _is_int8(dtype: Any) -> bool:
+    return jnp.dtype(dtype) == jnp.int8
 
 
 def write(
-    buffer: Num[Array, "b h l d"], new: Num[Array, "b h t d"], length: Int[Array, " b"]
-) -> Num[Array, "b h l d"]:
+    buffer: Num[Array, "b h l d"] | Int8, new: Num[Array, "b h t d"], length: Int[Array, " b"]
+) -> Num[Array, "b h l d"] | Int8:
     """Puts row b's t new entries at length[b]..length[b]+t-1; what would pass the end is dropped."""
-    return scatter(buffer, new, length[:, None] + jnp.arange(new.shape[2]))
+    slots = length[:, None] + jnp.arange(new.shape[2])
+    return jax.tree.map(partial(scatter, slots=slots), buffer, like(buffer, new))
 
 
 def scatter(
@@ -87,7 +113,7 @@ def store(pair: Any, new: Any, slots: Int[Array, "b t"], layer: Any = None) -> t
     layer: which of the scanned ones; None for a layer's own pair.
     """
     put = scatter if layer is None else partial(scatter_layer, layer=layer)
-    whole = _like(pair, [put(old, entries, slots) for old, entries in zip(pair, new, strict=True)])
+    whole = jax.tree.map(partial(put, slots=slots), pair, alike(pair, new))
     return whole, of_layer(whole, layer)
 
 
@@ -103,16 +129,17 @@ def store_prompts(pair: Any, new: Any, start: Int[Array, ""] | None, layer: Any 
 
     start None: the tokens are the whole prompts, and the layer's own are the new entries alone.
     """
-    new = tuple(entries.astype(old.dtype) for old, entries in zip(pair, new, strict=True))
+    new = alike(pair, new)
     at = (0, 0, 0 if start is None else start, 0)
     spread, at = (lambda x: x, at) if layer is None else (lambda x: x[:, None], (0, layer, *at[1:]))
     put = lambda old, entries: lax.dynamic_update_slice(old, spread(entries), at)
-    whole = _like(pair, [put(old, entries) for old, entries in zip(pair, new, strict=True)])
-    return whole, new if start is None else of_layer(whole, layer)
+    whole = jax.tree.map(put, pair, new)
+    return whole, tuple(new) if start is None else of_layer(whole, layer)
 
 
-def _like(pair: Any, two: list[Any]) -> Any:
-    """The two as the pair is: a plain tuple or one with names (a ring)."""
+def alike(pair: Any, new: Any) -> Any:
+    """New keys and values as the pair is: a tuple or one with names (a ring), in its dtype or `Int8`."""
+    two = [like(old, entries) for old, entries in zip(pair, new, strict=True)]
     return pair._make(two) if hasattr(pair, "_make") else tuple(two)
 
 

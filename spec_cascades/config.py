@@ -22,6 +22,8 @@ UNTUNED = ("lossless", "drafter_only")
 DTYPES = ("bfloat16", "float32")
 LAYERS = ("scanned", "unrolled")
 ATTENTION = ("dense", "kernel")
+WEIGHTS = ("dtype", "int8")
+CACHES = ("float32", "bfloat16", "int8")
 LENGTHS = ("fixed", "adaptive", "confident")
 SCORES = ("sum", "average", "quantile")
 LISTS = ("forbidden", "stop", "eos")
@@ -53,10 +55,14 @@ class Mesh:
 class Models:
     """References of the two models, by default the embedded pair; null for one that no point runs.
 
-    chat: prompts are a user's turn in the target's own chat template. mesh: the devices, null for one; a
-    configuration's `mesh` is short for this one. layers: scanned (compiles in the time of one layer),
-    unrolled (faster on a CPU), or null for what suits the backend and the depth. attention: kernel (a TPU's,
-    which reads a cache up to each row's length), or dense, as null.
+    dtype: that products are computed in. weights: held in that dtype, or as int8 with a scale a channel.
+    cache: what keys and values are held in; int8 has a scale a token and head. drafter_weights and
+    drafter_cache: the drafter's where they differ. chat: prompts are a user's turn in the target's own chat
+    template. mesh: the devices, null for one; a configuration's `mesh` is short for this one. layers: scanned
+    (compiles in the time of one layer), unrolled (faster on a CPU), or null for what suits the backend and
+    the depth. attention: kernel (a TPU's, which reads a cache up to each row's length), or dense, as null.
+    prefill_chunk: longer prompts are read in pieces of at most so many tokens; null for 512. No model with an
+    encoder does that.
     """
 
     target: str | None = "embedded:en-de-target"
@@ -66,6 +72,11 @@ class Models:
     mesh: Mesh | None = None
     layers: str | None = None
     attention: str | None = None
+    weights: str = "dtype"
+    cache: str = "float32"
+    drafter_weights: str | None = None
+    drafter_cache: str | None = None
+    prefill_chunk: int | None = None
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)
@@ -73,6 +84,28 @@ class Models:
             choose("layers", self.layers, LAYERS)
         if self.attention is not None:
             choose("attention", self.attention, ATTENTION)
+        for key, choices in {"weights": WEIGHTS, "cache": CACHES}.items():
+            choose(key, getattr(self, key), choices)
+            if (own := getattr(self, f"drafter_{key}")) is not None:
+                choose(f"drafter_{key}", own, choices)
+        chunk = self.prefill_chunk
+        require("prefill_chunk", chunk, chunk is None or chunk >= 1, "1 or more, or null")
+
+    def held(self, role: str) -> tuple[str, str]:
+        """What weights and cache of "target" or "drafter" are held in."""
+        if role == "target":
+            return self.weights, self.cache
+        return self.drafter_weights or self.weights, self.drafter_cache or self.cache
+
+
+HELD = {key: getattr(Models, key) for key in ("weights", "cache", "drafter_weights", "drafter_cache")}
+"""How weights and caches are held where nothing is said of it, as in older records."""
+
+
+def told(models: dict[str, Any]) -> str:
+    """'bfloat16, weights int8': the dtype of a run's models, and what is not held as usual."""
+    unusual = [f"{key} {models[key]}" for key, usual in HELD.items() if models.get(key, usual) != usual]
+    return ", ".join([models["dtype"], *unusual])
 
 
 @dataclass(frozen=True)

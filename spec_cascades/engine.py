@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import asking, checkpoints, kernels, methods, sharding, stops
+from spec_cascades import asking, checkpoints, methods, sharding, stops, storing
+from spec_cascades.arranging import Arrangement
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding, Mesh
 from spec_cascades.decode import loop, scheduler, sequence
-from spec_cascades.models import stacking
+from spec_cascades.storing import Storage
 from spec_cascades.tokenizers import Tokenizer, check_compatible
 
 BUCKET = 32
@@ -70,10 +71,9 @@ class Engine:
     target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
     (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
     the chat template of the target (or of a drafter without one); mesh: the devices that share the work;
-    layers: "scanned", "unrolled" or None for what suits the backend and the depth (`models.stacking`);
-    attention: "kernel" (of `kernels`, on a TPU), or "dense" as None. Raises ValueError for unknown
-    references, for models whose tokenizers differ, where a method needs a model that was not given, and for a
-    mesh or a kernel that this machine or these models do not fit.
+    layers, attention, weights, cache, prefill_chunk: as `config.Models` says, the drafter's weights and cache
+    where None the target's. Raises ValueError for unknown references, for models whose tokenizers differ,
+    where a method needs a model that was not given, and for what this machine or these models cannot do.
     """
 
     def __init__(
@@ -85,10 +85,17 @@ class Engine:
         mesh: Mesh | None = None,
         layers: str | None = None,
         attention: str | None = None,
+        weights: str = "dtype",
+        cache: str = "float32",
+        drafter_weights: str | None = None,
+        drafter_cache: str | None = None,
+        prefill_chunk: int | None = None,
     ) -> None:
-        self._refs = {"target": target, "drafter": drafter}
-        self._dtype, self._chat, self._layers, self._attention = dtype, chat, layers, attention
+        self._refs, self._chat = {"target": target, "drafter": drafter}, chat
         self._layout = sharding.of(mesh)
+        own = Storage(drafter_weights or weights, drafter_cache or cache)
+        storage = {"target": Storage(weights, cache), "drafter": own}
+        self._arranged = Arrangement(dtype, self._layout, layers, attention, storage, prefill_chunk)
         self._loaded: dict[str, Loaded] = {}
         self._warm: dict[tuple[Any, ...], dict[str, float]] = {}
 
@@ -105,19 +112,10 @@ class Engine:
 
     def _load(self, role: str, ref: str) -> Loaded:
         if role == "drafter" and (layers := methods.exit_after(ref)) is not None:
-            if self._layout is not None:
-                self._layout.check_shared(ref)
-            return methods.exited(self.model("target"), layers)
-        layout = self._layout
-        place = None if layout is None else layout.place(checkpoints.peek(ref).lm, role)
-        loaded = checkpoints.load(ref, self._dtype, place)
+            return self._arranged.exited(self.model("target"), layers)
         drafter = self._refs["drafter"]
         exits = methods.exit_after(methods.copying(drafter) or drafter) is not None
-        lm = stacking.arranged(loaded.lm, self._layers, cut=role == "target" and exits)
-        if self._attention == "kernel":
-            lm = kernels.attached(lm, mesh=layout is not None)
-        params = lm.serving(loaded.params) if layout is None else layout.serving(lm, role, loaded.params)
-        return loaded._replace(lm=lm, params=params)
+        return self._arranged.load(ref, role, cut=role == "target" and exits)
 
     def within(self) -> AbstractContextManager[Any]:
         """The context in which compiled functions see the engine's mesh; an empty one without."""
@@ -326,14 +324,17 @@ class Engine:
 def _bytes_per_call(call: Call, role: str) -> float:
     """What one call of a model reads for the whole batch: weights, and its cache as it lies in memory.
 
-    Weights: half of `flops_per_token`, each of the bytes that most weights have. Cache: every slot, used or
-    not, since attention reads all of them and masks; an encoder's keys and values, too.
+    Weights: half of `flops_per_token`, each of the bytes that most weights have, int8's scales included.
+    Cache: every slot, used or not, since attention reads all of them and masks; an encoder's keys and values,
+    too.
     """
     lm, width = call.method.models[role], getattr(call.method, "width", 1)
-    weight = max(jax.tree.leaves(call.params[role]), key=lambda x: x.size).dtype.itemsize
+    weight = storing.bytes_a_weight(call.params[role])
     room = call.tokens.shape[1] + call.max_new + width
+    # A sequence cascade's stages differ: its drafter's tokens come one a call.
+    reach = loop.reach(call.method) if hasattr(call.method, "width") else 1
     _, cache = jax.eval_shape(
-        lambda params, *prompts: lm.prefill(params, *prompts, room),
+        lambda params, *prompts: lm.prefill(params, *prompts, room, reach),
         *(call.params[role], call.tokens, call.lengths),
     )
     slots = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((cache.layers, cache.memory)))

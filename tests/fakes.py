@@ -42,10 +42,15 @@ class FakeEngine:
         target: str | None,
         drafter: str | None,
         dtype: str,
-        chat=False,
+        chat: bool = False,
         mesh=None,
         layers=None,
         attention=None,
+        weights: str = "dtype",
+        cache: str = "float32",
+        drafter_weights: str | None = None,
+        drafter_cache: str | None = None,
+        prefill_chunk: int | None = None,
     ) -> None:
         self.compiled: set[tuple] = set()
         self.asked: list[tuple[str, int]] = []

@@ -1,6 +1,7 @@
 """`trace`: who wrote each token of one answer."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def _trace(args: argparse.Namespace) -> None:
     import sys
 
     from spec_cascades import prompting
-    from spec_cascades.config import ConfigError, Generate, load
+    from spec_cascades.config import ConfigError, Generate, load, told
     from spec_cascades.trace import page, running, terminal
     from spec_cascades.trace.showing import Settings
 
@@ -50,7 +51,7 @@ def _trace(args: argparse.Namespace) -> None:
         text,
         models.target,
         models.drafter,
-        models.dtype,
+        told(asdict(models)),
         decoding.temperature,
         decoding.gamma,
         decoding.seed,

@@ -24,11 +24,22 @@ class LM(Protocol):
     @property
     def vocab(self) -> int: ...
 
-    def prefill(self, params: Params, tokens: Array, lengths: Array, capacity: int) -> tuple[Array, kv.Cache]:
-        """Reads all of the prompts but the last token, which it returns: (last [b], cache)."""
+    def prefill(
+        self, params: Params, tokens: Array, lengths: Array, capacity: int, width: int | None = None
+    ) -> tuple[Array, kv.Cache]:
+        """Reads all of the prompts but the last token, which it returns: (last [b], cache).
+
+        width: no call reads more tokens, and no rewind takes back more; a family may keep no more than that
+        needs. None: no such promise.
+        """
 
     def extend(self, params: Params, tokens: Array, cache: kv.Cache) -> tuple[Array, kv.Cache]:
         """Reads [b, t] tokens: (logits [b, t, v] of the token after each, cache)."""
+
+
+def reach(method: Any) -> int:
+    """Tokens that a call of the method's models may read, and a rewind take back: `reach`, or the width."""
+    return method.reach if hasattr(method, "reach") else method.width
 
 
 def check_widths(drafter: Any, target: Any) -> None:
@@ -100,7 +111,8 @@ class Block(NamedTuple):
 class Method(Protocol):
     """A decoding method: which models it runs and the step.
 
-    width: how many tokens a step may read and yield; drafts: how many of them it judges at most.
+    width: how many tokens a step may read and yield; drafts: how many of them it judges at most. A method
+    whose models read more than that in one call says so in `reach`.
     """
 
     @property
@@ -191,9 +203,8 @@ def start(
     b = tokens.shape[0]
     capacity = tokens.shape[1] + max_new + method.width if capacity is None else capacity
     with jax.named_scope("prefill"):
-        read = {
-            name: lm.prefill(params[name], tokens, lengths, capacity) for name, lm in method.models.items()
-        }
+        room = (capacity, reach(method))
+        read = {name: lm.prefill(params[name], tokens, lengths, *room) for name, lm in method.models.items()}
     zeros = lambda *shape: jnp.zeros((b, *shape), jnp.int32)
     text = zeros(max_new + 1).at[:, 0].set(next(iter(read.values()))[0])
     begin = Progress(

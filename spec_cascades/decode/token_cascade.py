@@ -64,6 +64,10 @@ class TokenCascade:
         return 1
 
     @property
+    def reach(self) -> int:
+        return self.catch_up
+
+    @property
     def drafts(self) -> int:
         return 1
 

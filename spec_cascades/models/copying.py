@@ -50,10 +50,15 @@ class Copying:
         return self.lm.serving(params)
 
     def prefill(
-        self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
+        self,
+        params: Params,
+        tokens: Int[Array, "b s"],
+        lengths: Int[Array, " b"],
+        capacity: int,
+        width: int | None = None,
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads the prompts but their last tokens; the text is kept beside the model's own cache."""
-        last, own = self.lm.prefill(params, tokens, lengths, capacity)
+        last, own = self.lm.prefill(params, tokens, lengths, capacity, width)
         b, s = tokens.shape
         text = jnp.zeros((b, 1, capacity, 1), jnp.int32)
         source = (tokens, lengths)

@@ -16,6 +16,7 @@ import numpy as np
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
+from spec_cascades.models import chunks
 from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores
 from spec_cascades.models.stacking import check, stack, through
 from spec_cascades.typing import Array, Float, Int, Params, PRNGKeyArray
@@ -232,13 +233,14 @@ class Llama:
 
     cache_dtype: of cached keys and values; scan: parameters come stacked (`serving` sees to it), so that the
     time to compile does not grow with the number of layers; attention: what reads the cache, as
-    `kernels.attention.decode_attention` does, None for all slots at once.
+    `kernels.attention.decode_attention` does, None for all slots at once; chunk: longer prompts are read in pieces.
     """
 
     config: Config
     cache_dtype: Any = jnp.float32
     scan: bool = False
     attention: Callable[..., Any] | None = None
+    chunk: int = chunks.CHUNK
 
     @property
     def vocab(self) -> int:
@@ -255,27 +257,43 @@ class Llama:
         return stack(params, [f"layers_{i}" for i in range(self.config.layers)]) if self.scan else params
 
     def prefill(
-        self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
+        self,
+        params: Params,
+        tokens: Int[Array, "b s"],
+        lengths: Int[Array, " b"],
+        capacity: int,
+        width: int | None = None,
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads right-padded prompts (at least one token) up to the last one, which stays unread."""
         check(params, self.scan)
         c, (b, s) = self.config, tokens.shape
-        at = jnp.broadcast_to(jnp.arange(s), (b, s))
-        bias = jnp.where(kv.visible(jnp.zeros(1, jnp.int32), s, s), 0.0, HIDDEN)[:, None]
+        pieces, piece = chunks.split(s, self.chunk)
         empty = kv.empty_stack if self.scan else kv.empty
-        blank = empty(c.layers, b, capacity, c.kv_heads, c.head_dim, self.cache_dtype)
+        room = max(capacity, pieces * piece)
+        blank = empty(c.layers, b, room, c.kv_heads, c.head_dim, self.cache_dtype).layers
+        read = lambda layers, some, start: self._read_prompts(params, some, layers, start)
+        layers = chunks.read(read, blank, tokens, self.chunk)
+        layers = jax.tree.map(lambda x: x[..., :capacity, :], layers)
+        last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
+        return last, Cache(layers, (lengths - 1).astype(jnp.int32))
+
+    def _read_prompts(self, params: Params, tokens: Int[Array, "b c"], layers: Any, start: Any) -> Any:
+        """The caches with the tokens at `start` of every row."""
+        c, (b, t), slots = self.config, tokens.shape, jax.tree.leaves(layers)[0].shape[-2]
+        begin = jnp.zeros(1, jnp.int32) if start is None else start[None]
+        at = jnp.broadcast_to(begin[:, None] + jnp.arange(t), (b, t))
+        # A whole prompt sees itself alone, so that the slots for what follows cost nothing here.
+        seen = kv.visible(begin, t, t if start is None else slots)
+        bias = jnp.where(seen, 0.0, HIDDEN)[:, None]
 
         def block(w: Params, x: Array, old: Any, i: Any) -> tuple[Array, Any]:
-            # A prompt sees itself alone, so that the slots for what follows cost nothing here.
             def own(*new: Array) -> tuple[Any, Any]:
-                whole, (k, v) = kv.store_prompts(old, new, None, i if self.scan else None)
+                whole, (k, v) = kv.store_prompts(old, new, start, i if self.scan else None)
                 return whole, lambda q: attend(q, k, v, bias)
 
             return _layer(w, c, x, at, own)
 
-        _, layers = _through(params, c, block, tokens, blank.layers)
-        last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
-        return last, Cache(layers, (lengths - 1).astype(jnp.int32))
+        return _through(params, c, block, tokens, layers)[1]
 
     def extend(
         self, params: Params, tokens: Int[Array, "b t"], cache: Cache

@@ -197,7 +197,7 @@ def cross_keys(params: Params, config: Config, encoded: Float[Array, "b s m"], d
     """Every decoder layer's keys and values of the encoder's output: n pairs of [b, h, s, d], or one pair of
     [b, n, h, s, d] for stacked layers.
     """
-    project = lambda w: tuple(a.astype(dtype) for a in _project(w, encoded, config, "key", "value"))
+    project = lambda w: tuple(kv.stored(a, dtype) for a in _project(w, encoded, config, "key", "value"))
     layers, name = params["decoder"], "encoder_decoder_attention"
     if STACKED in layers:
         return jax.vmap(project, out_axes=1)(layers[STACKED][name])
@@ -305,7 +305,12 @@ class T5:
         }
 
     def prefill(
-        self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
+        self,
+        params: Params,
+        tokens: Int[Array, "b s"],
+        lengths: Int[Array, " b"],
+        capacity: int,
+        width: int | None = None,
     ) -> tuple[Int[Array, " b"], Cache]:
         """Encodes right-padded prompts; the unread last token is the decoder's start symbol."""
         refuse_fp16(params)

@@ -33,10 +33,15 @@ class Widened:
         return self.lm.serving(params)
 
     def prefill(
-        self, params: Params, tokens: Int[Array, "b s"], lengths: Int[Array, " b"], capacity: int
+        self,
+        params: Params,
+        tokens: Int[Array, "b s"],
+        lengths: Int[Array, " b"],
+        capacity: int,
+        width: int | None = None,
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads the prompts but their last tokens."""
-        return self.lm.prefill(params, tokens, lengths, capacity)
+        return self.lm.prefill(params, tokens, lengths, capacity, width)
 
     def extend(
         self, params: Params, tokens: Int[Array, "b t"], cache: Cache

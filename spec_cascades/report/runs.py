@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from spec_cascades import runlog
 from spec_cascades.checks import ConfigError
+from spec_cascades.config import told
 from spec_cascades.report import groups
 from spec_cascades.report.groups import Record
 from spec_cascades.tasks.settings import Task
@@ -110,7 +111,7 @@ def _task(record: Record) -> str:
 
 def _models(record: Record) -> str:
     m = record.get("models")
-    return f"{m['drafter']} -> {m['target']}, {m['dtype']}" if m else "models not recorded"
+    return f"{m['drafter']} -> {m['target']}, {told(m)}" if m else "models not recorded"
 
 
 def _device(record: Record) -> str:

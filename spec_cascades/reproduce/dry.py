@@ -124,10 +124,15 @@ def _models(plans: Sequence[Plan]) -> str:
             if size is None:
                 lines.setdefault((role, ref), f"* {role} `{ref}`: size unknown here")
                 continue
-            told = f"{size.parameters / 1e6:,.1f} M parameters, {_bytes(size.held)} in {models.dtype}"
+            told = f"{size.parameters / 1e6:,.1f} M parameters, {_bytes(size.held)} in {_held(models, role)}"
             cache = max(q.sizes[role].cache for q in plans if getattr(q.column.sweep.models, role) == ref)
             lines.setdefault((role, ref), f"* {role} `{ref}`: {told}, a cache of up to {_bytes(cache)}")
     return "\n".join(lines.values())
+
+
+def _held(models: Any, role: str) -> str:
+    weights, _ = models.held(role)
+    return models.dtype if weights == "dtype" else weights
 
 
 def _decodings(plans: Sequence[Plan]) -> str:

@@ -36,22 +36,34 @@ def of(models: Models, role: str, prompt: int, decoding: Decoding) -> Size | Non
     on this machine; nothing is fetched.
     """
     room = decoding.max_new_tokens + decoding.gamma + 1
-    return size(getattr(models, role), models.dtype, decoding.batch_size, prompt, room)
+    return size(getattr(models, role), models.dtype, decoding.batch_size, prompt, room, models.held(role))
 
 
 @cache
-def size(ref: str | None, dtype: str, rows: int, prompt: int, room: int) -> Size | None:
-    """The model of a reference, with caches for so many rows, prompts and further tokens; None if unknown."""
+def size(
+    ref: str | None,
+    dtype: str,
+    rows: int,
+    prompt: int,
+    room: int,
+    held: tuple[str, str] = ("dtype", "float32"),
+) -> Size | None:
+    """The model of a reference, with caches for so many rows, prompts and further tokens; None if unknown.
+
+    held: what weights and cache are held in, as `Models.held` says.
+    """
     if (ref or "").partition(":")[0] == "lookup":
         return Size(0, 0, 0, 0.0, 0)
     lm, shapes = found(ref)
     if lm is None:
         return None
-    width = {"bfloat16": 2, "float32": 4}[dtype]
+    weights, cached = held
+    # Scales, one a channel, are less than a hundredth of int8's bytes and left out.
+    width = 1 if weights == "int8" else {"bfloat16": 2, "float32": 4}[dtype]
     parameters = sum(math.prod(shape) for shape in shapes.values())
     flops = float(lm.flops_per_token())
-    held = _cache(lm, shapes, dtype, (rows, prompt), room)
-    return Size(parameters, parameters * width, held, flops, int(flops / 2) * width)
+    slots = _cache(lm, shapes, dtype, cached, (rows, prompt), room)
+    return Size(parameters, parameters * width, slots, flops, int(flops / 2) * width)
 
 
 def preset(ref: str) -> str:
@@ -82,14 +94,18 @@ def found(ref: str | None) -> tuple[Any, dict[str, Any]]:
     return family.lm(config), flatten(family.shapes_of(config))
 
 
-def _cache(lm: Any, shapes: dict[str, Any], dtype: str, prompts: tuple[int, int], room: int) -> int:
+def _cache(
+    lm: Any, shapes: dict[str, Any], dtype: str, cached: str, prompts: tuple[int, int], room: int
+) -> int:
     """Bytes of the cache that `prefill` makes of prompts [rows, tokens], traced with shapes alone."""
     import jax
     import jax.numpy as jnp
 
     from spec_cascades.checkpoints.tree import unflatten
+    from spec_cascades.storing import cached_as
 
     rows, prompt = prompts
+    lm = cached_as(lm, cached)
     params = unflatten({path: jax.ShapeDtypeStruct(shape, dtype) for path, shape in shapes.items()})
     tokens = jax.ShapeDtypeStruct((rows, prompt), jnp.int32)
     lengths = jax.ShapeDtypeStruct((rows,), jnp.int32)

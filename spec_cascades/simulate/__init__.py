@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spec_cascades.checks import ConfigError
+from spec_cascades.config import HELD
 from spec_cascades.simulate.curves import Row
 from spec_cascades.simulate.settings import Simulate
 
@@ -42,8 +43,8 @@ def run(asked: Simulate) -> Result:
 
 
 def _matching(asked: Simulate, table: Any, models: Any) -> None:
-    for role in ("target", "drafter", "dtype"):
-        own, measured = getattr(models, role), table.record["models"][role]
+    for role in ("target", "drafter", "dtype", *HELD):
+        own, measured = getattr(models, role), table.record["models"].get(role, HELD.get(role))
         if own != measured:
             raise ConfigError(f"call_times: measured with {role} {measured!r}, but the run has {own!r}")
     if asked.max_batch > table.largest:

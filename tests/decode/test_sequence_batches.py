@@ -20,9 +20,9 @@ SIZES = []
 class Watched(Markov):
     """A model that tells how many rows it was compiled for."""
 
-    def prefill(self, params, tokens, lengths, capacity):
+    def prefill(self, params, tokens, lengths, capacity, width=None):
         SIZES.append(tokens.shape[0])
-        return super().prefill(params, tokens, lengths, capacity)
+        return super().prefill(params, tokens, lengths, capacity, width)
 
 
 def deferring(method, b, rows):

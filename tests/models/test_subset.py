@@ -24,7 +24,7 @@ class Cut:
 
     lm: Any
 
-    def prefill(self, params, tokens, lengths, capacity):
+    def prefill(self, params, tokens, lengths, capacity, width=None):
         return self.lm.prefill(params, tokens, lengths, capacity)
 
     def extend(self, params, tokens, cache):

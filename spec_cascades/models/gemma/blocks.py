@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from spec_cascades import cache as kv
 from spec_cascades.models.gemma.config import Config
 from spec_cascades.models.gemma.params import STACKED, kernel_of
 from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores
@@ -20,16 +19,28 @@ class View(NamedTuple):
     """What all layers of a call share: where the tokens stand, and the biases of local and global layers."""
 
     positions: Int[Array, "b t"]
-    near: Float[Array, "b 1 t l"]
-    far: Float[Array, "b 1 t l"]
+    near: Float[Array, "#b 1 t _"]
+    far: Float[Array, "#b 1 t l"]
 
 
-def view_of(config: Config, length: Int[Array, " b"], t: int, l: int, same: Any = True) -> View:
-    """t tokens at length[b] and after, against l slots; `same` [b, t, l] may hide further ones."""
-    behind = kv.distances(length, t, l)
-    seen = (behind >= 0) & same
-    bias = lambda mask: jnp.where(mask, 0.0, HIDDEN)[:, None]
-    return View(length[:, None] + jnp.arange(t), bias(seen & (behind < config.window)), bias(seen))
+def view_of(
+    config: Config,
+    positions: Int[Array, "b t"],
+    near: Int[Array, "#b _"],
+    far: Int[Array, "#b l"],
+    same: Any = True,
+) -> View:
+    """Tokens at these positions; near, far: those of the keys that local and global layers attend to.
+
+    A key at a negative position is none; `same` [b, t, l] may hide further ones.
+    """
+
+    def bias(keys: Int[Array, "#b _"], reach: int | None) -> Float[Array, "b 1 t _"]:
+        behind = positions[:, :, None] - keys[:, None]
+        seen = (behind >= 0) & (keys >= 0)[:, None] & same
+        return jnp.where(seen if reach is None else seen & (behind < reach), 0.0, HIDDEN)[:, None]
+
+    return View(positions, bias(near, config.window), bias(far, None))
 
 
 def _frequencies(config: Config, local: bool) -> Float[Array, " r"]:
@@ -135,11 +146,11 @@ def logits_of(params: Params, x: Float[Array, "b t m"], config: Config) -> Float
 
 
 def one_a_layer(config: Config, stacked: bool, pair: Callable[..., Any]) -> Any:
-    """One pair a layer; stacked: one pair a place in the pattern, `pair(n)`, and one a layer left over."""
+    """`pair(i)` for layer i; stacked: `pair(i, n)` for each place in the pattern, and those left over."""
     if not stacked:
-        return tuple(pair() for _ in range(config.layers))
+        return tuple(pair(i) for i in range(config.layers))
     n, left = divmod(config.layers, config.pattern)
-    return tuple(pair(n) for _ in range(config.pattern)), tuple(pair() for _ in range(left))
+    return tuple(pair(i, n) for i in range(config.pattern)), tuple(pair(i) for i in range(left))
 
 
 def forward(
@@ -151,7 +162,8 @@ def forward(
     rotations and windows know distances only.
     """
     (b, t), dtype = tokens.shape, params["embedder"]["input_embedding"].dtype
-    view = view_of(config, jnp.zeros(b, jnp.int32), t, t, segments[:, :, None] == segments[:, None, :])
+    at = jnp.broadcast_to(jnp.arange(t), (b, t))
+    view = view_of(config, at, at, at, segments[:, :, None] == segments[:, None, :])
     store = lambda pair, at, k, v: (pair, (k.astype(dtype), v.astype(dtype)))
     none = one_a_layer(config, STACKED in params, lambda *n: None)
     x, _ = run_layers(params, config, embed(params, tokens, config), none, view, store)

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from spec_cascades.int8 import Int8
 from spec_cascades.models.gemma.config import Config
 from spec_cascades.typing import Array, Float, Params, PRNGKeyArray
 
@@ -44,7 +45,7 @@ def shapes_of(config: Config) -> dict[str, Any]:
     return table | {f"layer_{i}": layer for i in range(c.layers)}
 
 
-def kernel_of(w: Float[Array, "..."], *inputs: int) -> Float[Array, "i o"]:
+def kernel_of(w: Float[Array, "..."] | Int8, *inputs: int) -> Float[Array, "i o"] | Int8:
     """An official einsum as [in, out], given the axes summed over; what has two axes is one already."""
     if w.ndim == 2:
         return w

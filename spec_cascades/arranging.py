@@ -1,0 +1,54 @@
+"""A checkpoint as an engine runs it: where it lies, how its layers run, what it is held in."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from spec_cascades import checkpoints, kernels, methods, storing
+from spec_cascades.checkpoints import Loaded
+from spec_cascades.models import chunks, stacking
+from spec_cascades.sharding import Layout
+from spec_cascades.storing import Storage
+
+
+class Arrangement(NamedTuple):
+    """dtype of products; the mesh, None for one device; layers: of `models.stacking`; attention: "kernel" (of
+    `kernels`) or "dense", as None; storage of either role; chunk: of `models.chunks`.
+    """
+
+    dtype: str
+    layout: Layout | None
+    layers: str | None
+    attention: str | None
+    storage: Mapping[str, Storage]
+    chunk: int | None
+
+    def load(self, ref: str, role: str, cut: bool) -> Loaded:
+        """A model of its own for a role, its parameters as decoding wants them.
+
+        cut: a drafter is to share the first layers' arrays. Raises ValueError as `checkpoints.load`, and for
+        what the model or this machine cannot do.
+        """
+        layout, storage = self.layout, self.storage[role]
+        place = None if layout is None else layout.place(checkpoints.peek(ref).lm, role)
+        loaded = checkpoints.load(ref, self.dtype, place)
+        lm = chunks.of(stacking.arranged(loaded.lm, self.layers, cut), self.chunk)
+        if self.attention == "kernel":
+            if storage.cache == "int8":
+                raise ValueError("attention 'kernel' reads no int8 cache: take 'dense', or another cache")
+            lm = kernels.attached(lm, mesh=layout is not None)
+        serve = lm.serving if layout is None else partial(layout.serving, lm, role)
+        return storing.arranged(loaded._replace(lm=lm), storage, serve)
+
+    def exited(self, target: Loaded, layers: int) -> Loaded:
+        """The target's first layers as a drafter that shares its arrays. Raises ValueError where none can."""
+        if self.layout is not None:
+            self.layout.check_shared(f"exit:{layers}")
+        drafter, weights = self.storage["drafter"], self.storage["target"].weights
+        if drafter.weights != weights:
+            raise ValueError(
+                f"models.drafter_weights: {drafter.weights!r} must be the target's {weights!r}, whose "
+                f"arrays a drafter exit:{layers} shares"
+            )
+        own: Any = methods.exited(target, layers)
+        return own._replace(lm=storing.cached_as(own.lm, drafter.cache))
