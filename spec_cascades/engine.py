@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import asking, checkpoints, methods, sharding, stops, storing
+from spec_cascades import asking, methods, sharding, stops, storing
 from spec_cascades.arranging import Arrangement
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding, Mesh

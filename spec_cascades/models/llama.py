@@ -233,7 +233,8 @@ class Llama:
 
     cache_dtype: of cached keys and values; scan: parameters come stacked (`serving` sees to it), so that the
     time to compile does not grow with the number of layers; attention: what reads the cache, as
-    `kernels.attention.decode_attention` does, None for all slots at once; chunk: longer prompts are read in pieces.
+    `kernels.attention.decode_attention` does, None for all slots at once; chunk: longer prompts are read in
+    pieces.
     """
 
     config: Config

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from spec_cascades import cache as kv
-from spec_cascades.models import gemma, rings
+from spec_cascades.models import gemma
 from spec_cascades.models.gemma import PRESETS, Config, Gemma
 
 TOLERANCE = 1e-5
