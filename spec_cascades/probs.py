@@ -182,7 +182,7 @@ def draw(weights: Float[Array, "... v"], u: Float[Array, "..."]) -> Int[Array, "
     bits of the sums, depends on the number of shards.
     """
     v, n = weights.shape[-1], axes.shards(weights.shape[-1])
-    side = max(1, round((v // n) ** 0.5))
+    side = _side(v // n)
     blocks = -(-v // (n * side))
     spare = blocks * side - v // n
     shards = axes.by_vocabulary(weights).reshape(*weights.shape[:-1], n, v // n)
@@ -195,6 +195,13 @@ def draw(weights: Float[Array, "... v"], u: Float[Array, "..."]) -> Int[Array, "
     inner = jnp.cumsum(jnp.take_along_axis(grid, block[..., None], axis=-2)[..., 0, :], axis=-1)
     filled = block[..., 0] // blocks * spare if n > 1 else 0  # what pads the shards before
     return block[..., 0] * side - filled + _first(inner, x)
+
+
+def _side(v: int) -> int:
+    """About sqrt(v), and a divisor of v where one is near: then nothing is padded, which copies the weights."""
+    root = max(1, round(v**0.5))
+    near = [d for d in range(-(-root * 2 // 3), root * 3 // 2 + 1) if d and v % d == 0]
+    return min(near, key=lambda d: abs(d - root), default=root)
 
 
 def _first(cumulated: Float[Array, "... n"], x: Float[Array, "... 1"]) -> Int[Array, "..."]:
