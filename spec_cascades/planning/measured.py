@@ -44,7 +44,9 @@ class Measured(NamedTuple):
 
     def token(self, deferred: float) -> Pace:
         kept = self._pace("token_kept")
-        return kept._replace(step=kept.step + deferred * looked_up.called(self.table, self.rows))
+        first, later = (looked_up.called(self.table, self.rows, first) for first in (True, False))
+        # An answer that defers at all pays for one first call.
+        return Pace(kept.start + (first - later) * (deferred > 0), kept.step + deferred * later)
 
     def stages(self) -> tuple[Pace, Pace]:
         first, both = self._pace("sequence_kept"), self._pace("sequence_deferred")

