@@ -198,7 +198,7 @@ def draw(weights: Float[Array, "... v"], u: Float[Array, "..."]) -> Int[Array, "
 
 
 def _side(v: int) -> int:
-    """About sqrt(v), and a divisor of v where one is near: then nothing is padded, which copies the weights."""
+    """About sqrt(v); a divisor of v where one is near, so that nothing is padded, which is a copy."""
     root = max(1, round(v**0.5))
     near = [d for d in range(-(-root * 2 // 3), root * 3 // 2 + 1) if d and v % d == 0]
     return min(near, key=lambda d: abs(d - root), default=root)

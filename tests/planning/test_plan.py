@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pretend import plan
+from planned import plan
 
 from spec_cascades import cli, planning
 from spec_cascades.checks import ConfigError

@@ -1,7 +1,7 @@
 """The roofline and the memory of a mesh, against figures worked out by hand."""
 
 import pytest
-from pretend import CHIP, DRAFTER, MODELS, TARGET, mesh, plan
+from planned import CHIP, DRAFTER, MODELS, TARGET, mesh, plan
 
 from spec_cascades.checks import ConfigError
 from spec_cascades.planning import chips

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from pretend import Flat
+from planned import Flat
 
 from spec_cascades.checks import ConfigError
 from spec_cascades.planning.speed import (
