@@ -14,7 +14,7 @@ CASES = {
 SHAPES = {
     "gemma2 v3 1x8": {"target": [4, 1], "drafter": [4, 1]},
     "gemma2 lossless 2x4, drafter over 1": {"target": [2, 1], "drafter": [2, 2]},
-    "gemma3 stacked, copying, v3 2x4, drafter over 2": {"target": [2, 2, 2], "drafter": [1, 2, 4]},
+    "gemma3 stacked, copying, v3 2x4, drafter over 2": {"target": [2, 2, 2], "drafter": [2, 1, 4]},
     "t5 v3 2x4": {"target": [2, 2], "drafter": [2, 2]},
     "t5 target 8x1, three rows": {"target": [1, 8]},
     "llama token 1x8": {"target": [4, 1], "drafter": [4, 1]},
