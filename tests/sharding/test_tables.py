@@ -107,7 +107,7 @@ def test_the_drafters_axes_come_first(model, drafter, names):
 def test_caches_lie_by_rows_and_heads():
     sizes = {"data": 2, "model0": 2, "target1": 2}
     assert axes.cached((4, 8, 30, 16), "target", sizes) == P("data", ("model0", "target1"))
-    assert axes.cached((3, 4, 2, 30, 16), "target", sizes) == P(None, "data", ("model0",))
+    assert axes.cached((4, 3, 2, 30, 16), "target", sizes) == P("data", None, ("model0",))
     assert axes.cached((4, 8, 30, 16), "drafter", sizes) == P("data", ("model0",))
     assert axes.cached((3, 1, 30, 1), "target", sizes) == P(None, None)
     assert axes.cached((4,), "target", sizes) == P("data")
