@@ -153,7 +153,7 @@ MUTANTS = [
     Mutant("a draw may hit weight zero", "probs.py", "(cumulated > x)", "(cumulated >= x)", PROBS),
     Mutant("a write clamps at the end", "cache.py", 'values, mode="drop"', 'values, mode="clip"', CACHE),
     Mutant(
-        "every scanned layer writes to the first",
+        "scanned layers share one cache",
         "cache.py",
         "full_like(slots, layer)",
         "zeros_like(slots)",
@@ -161,7 +161,7 @@ MUTANTS = [
     ),
     Mutant("the kernel sees tokens to come", KERNEL, "(behind >= 0) & (at < l)", "at < l", BLOCKS),
     Mutant(
-        "the kernel skips a block's last slot",
+        "the kernel skips a slot",
         KERNEL,
         "length + t - 1, block",
         "length + t - 2, block",

@@ -331,7 +331,7 @@ class T5:
         c, t, memory = self.config, tokens.shape[1], cache.memory
         slots, l = cache.length[:, None] + jnp.arange(t), jax.tree.leaves(cache.layers)[0].shape[-2]
         self_bias = _causal_bias(params, c, kv.distances(cache.length, t, l))
-        cross_bias = jnp.where(memory.mask, 0.0, HIDDEN)[:, None, None]
+        cross_bias = jnp.where(cache.memory.mask, 0.0, HIDDEN)[:, None, None]
 
         def block(layer: Params, x: Array, old: Any, i: Any) -> tuple[Array, Any]:
             own = lambda *new: kv.store(old, new, slots, i if self.scan else None)
