@@ -48,8 +48,10 @@ LOOKED_UP = ("tests/decode/test_lookup.py", "-k", "every_path and v3")
 COPIED = ("tests/models/test_copying.py", "-k", "share and (markov or t5)")
 LEAN = ("tests/decode/test_drafting.py", "-k", "behind_the_last or lags")
 CASCADE = ("tests/decode/test_token_cascade.py", "-k", "target_calls")
+RINGS = ("tests/models/test_rings.py", "-k", "(over_the_wrap and 3-unrolled) or across_the_wrap")
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 
+SEEN_END = "jnp.minimum(at[-1] + 1, end)"
 LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
 T5 = "models/t5.py"
 
@@ -86,6 +88,8 @@ MUTANTS = [
     Mutant("a lagging drafter skips a draft", DRAFTING, LAG, LAG.replace("read", "view.emitted"), LEAN),
     Mutant("a lagging drafter answers the older token", DRAFTING, BEHIND, f"0 * {BEHIND}", LEAN),
     Mutant("a row lags by the batch's calls", DRAFTING, OWN_CALLS, "cache.length", LEAN),
+    Mutant("padding enters a ring", "models/rings.py", SEEN_END, f"at[-1] + 1 + 0 * {SEEN_END}", RINGS),
+    Mutant("a ring turns a slot too early", "models/rings.py", "% at.size", "% (at.size - 1)", RINGS),
     Mutant("residual without q", "verify.py", "jnp.maximum(pi - q, 0.0)", "pi", BLOCK),
     Mutant("bonus from p", "verify.py", OWN, BONUS.format(OWN), FORMULAS),
     Mutant(
@@ -137,7 +141,7 @@ MUTANTS = [
     Mutant("top-p of an unscaled top-k", "probs.py", WANTED, "top_p", PROBS),
     Mutant("a tie too many", "probs.py", "(before < wanted)", "(before <= wanted)", TIES),
     Mutant("a draw may hit weight zero", "probs.py", "(cumulated > x)", "(cumulated >= x)", PROBS),
-    Mutant("a write clamps at the end", "cache.py", 'mode="drop"', 'mode="clip"', CACHE),
+    Mutant("a write clamps at the end", "cache.py", 'values, mode="drop"', 'values, mode="clip"', CACHE),
     Mutant("a newcomer keeps the old noise", "decode/scheduler.py", ADMIT, "progress.noise,", REFILLED),
     Mutant("a penalty forgets the draft", SPECULATIVE, HISTORY, HISTORY.replace("made", "0 * made"), EDITS),
     Mutant("the drafter's scores are not edited", DRAFTING, SEEN_BY_Q, "pass", EDITS),

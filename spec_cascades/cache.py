@@ -93,9 +93,7 @@ def of_layer(pair: Any, layer: Any) -> Any:
     return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, layer, 1, keepdims=False), pair)
 
 
-def store_prompts(
-    pair: Any, new: Any, start: Int[Array, ""] | None, layer: Any = None
-) -> tuple[Any, Any]:
+def store_prompts(pair: Any, new: Any, start: Int[Array, ""] | None, layer: Any = None) -> tuple[Any, Any]:
     """`store` of prompts' tokens, which stand at `start` in every row; padding is stored, too.
 
     start None: the tokens are the whole prompts, and the layer's own are the new entries alone.
