@@ -55,10 +55,12 @@ HOSTS = ("tests/hosts/test_gathering.py", "tests/hosts/test_running.py")
 PARTS = ("tests/checkpoints/test_placing.py", "-k", "parts_of_joined")
 PLACED = ("tests/checkpoints/test_placing.py", "-k", "same_bits or read_once")
 TABLES = ("tests/sharding/test_tables.py",)
+RINGS = ("tests/models/test_rings.py", "-k", "(over_the_wrap and 3-unrolled) or across_the_wrap")
 SEQUENCE = ("tests/decode/test_sequence.py", "-k", "drafts_noise or enumerated")
 PACE = ("tests/planning/test_speed.py", "tests/planning/test_roofline.py")
 INSIDE = ("tests/profiling/test_scopes.py", "-k", "inside")
 
+SEEN_END = "jnp.minimum(at[-1] + 1, end)"
 LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
 T5 = "models/t5.py"
 KERNEL = "kernels/attention.py"
@@ -100,6 +102,8 @@ MUTANTS = [
     Mutant("a row lags by the batch's calls", DRAFTING, OWN_CALLS, "cache.length", LEAN),
     Mutant("a kernel that no table names", "sharding/tables.py", WO, "", TABLES),
     Mutant("the drafter on the target's axes", "axes.py", OTHERS, "False", TABLES),
+    Mutant("padding enters a ring", "models/rings.py", SEEN_END, f"at[-1] + 1 + 0 * {SEEN_END}", RINGS),
+    Mutant("a ring turns a slot too early", "models/rings.py", "% at.size", "% (at.size - 1)", RINGS),
     Mutant("residual without q", "verify.py", "jnp.maximum(pi - q, 0.0)", "pi", BLOCK),
     Mutant("bonus from p", "verify.py", OWN, BONUS.format(OWN), FORMULAS),
     Mutant(
