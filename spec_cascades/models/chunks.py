@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -34,16 +35,23 @@ def split(s: int, chunk: int) -> tuple[int, int]:
 
 
 def read(
-    one: Callable[[Any, Int[Array, "b c"], Any], Any], layers: Any, tokens: Int[Array, "b s"], chunk: int
+    one: Callable[[Any, Int[Array, "b c"], Any], Any],
+    blank: Callable[[int], Any],
+    tokens: Int[Array, "b s"],
+    capacity: int,
+    chunk: int,
 ) -> Any:
     """The layers' caches after the prompts: one(layers, tokens, start) for each chunk in turn, in a scan.
 
-    start: the first token's position, None for prompts in one piece. The last chunk is padded: the layers
-    need slots for pieces * tokens of `split`.
+    blank: caches of nothing with so many slots, which are more than `capacity` where the last chunk's padding
+    passes it, and cut off again; start: the first token's position, None for prompts in one piece.
     """
     (b, s), (n, c) = tokens.shape, split(tokens.shape[1], chunk)
+    layers = blank(max(capacity, n * c))
     if n == 1:
-        return one(layers, tokens, None)
-    pieces = jnp.pad(tokens, ((0, 0), (0, n * c - s))).reshape(b, n, c)
-    body = lambda layers, step: (one(layers, *step), None)
-    return lax.scan(body, layers, (jnp.moveaxis(pieces, 1, 0), c * jnp.arange(n)))[0]
+        layers = one(layers, tokens, None)
+    else:
+        pieces = jnp.pad(tokens, ((0, 0), (0, n * c - s))).reshape(b, n, c)
+        body = lambda layers, step: (one(layers, *step), None)
+        layers, _ = lax.scan(body, layers, (jnp.moveaxis(pieces, 1, 0), c * jnp.arange(n)))
+    return jax.tree.map(lambda x: x[..., :capacity, :], layers)

@@ -267,14 +267,11 @@ class Llama:
     ) -> tuple[Int[Array, " b"], Cache]:
         """Reads right-padded prompts (at least one token) up to the last one, which stays unread."""
         check(params, self.scan)
-        c, (b, s) = self.config, tokens.shape
-        pieces, piece = chunks.split(s, self.chunk)
+        c, b = self.config, tokens.shape[0]
         empty = kv.empty_stack if self.scan else kv.empty
-        room = max(capacity, pieces * piece)
-        blank = empty(c.layers, b, room, c.kv_heads, c.head_dim, self.cache_dtype).layers
+        blank = lambda slots: empty(c.layers, b, slots, c.kv_heads, c.head_dim, self.cache_dtype).layers
         read = lambda layers, some, start: self._read_prompts(params, some, layers, start)
-        layers = chunks.read(read, blank, tokens, self.chunk)
-        layers = jax.tree.map(lambda x: x[..., :capacity, :], layers)
+        layers = chunks.read(read, blank, tokens, capacity, self.chunk)
         last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)[:, 0]
         return last, Cache(layers, (lengths - 1).astype(jnp.int32))
 

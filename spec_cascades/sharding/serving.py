@@ -6,7 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from spec_cascades.models.gemma import STACKED, Config, Gemma
+from spec_cascades.models.gemma import Gemma
+from spec_cascades.models.gemma.params import stack
+from spec_cascades.models.stacking import STACKED
 from spec_cascades.models.subset import Subset
 from spec_cascades.sharding.tables import Place, path_of
 from spec_cascades.typing import Array, Params
@@ -38,7 +40,7 @@ def serving(lm: Any, params: Params, place: Place) -> Params:
 def _gemma(params: Params, lm: Gemma, place: Place) -> Params:
     names = [f"layer_{i}" for i in range(lm.config.layers)]
     flat = params | {name: _apart(params[name], name, place) for name in names}
-    return _stacked(flat, lm.config, place) if lm.scan else flat
+    return stack(flat, lm.config, partial(_join, place)) if lm.scan else flat
 
 
 def _apart(layer: Params, name: str, place: Place) -> Params:
@@ -81,26 +83,10 @@ def _moved(change: Any, w: Array, part: int | None, place: Place, path: str) -> 
     return jax.jit(change, static_argnums=1, out_shardings=place(path, shape))(w, part)
 
 
-def _stacked(params: Params, config: Config, place: Place) -> Params:
-    """As `models.gemma.stack`, each joined array where it belongs."""
-    n, p = config.layers // config.pattern, config.pattern
-    kept = {name: w for name, w in params.items() if not name.startswith("layer_")}
-    kept |= {f"layer_{i}": params[f"layer_{i}"] for i in range(n * p, config.layers)}
-    if not n:
-        return kept
-
-    def join(path: Any, *layers: Array) -> Array:
-        shape = (len(layers), *layers[0].shape)
-        where = place(f"{STACKED}/{path_of(path)}", shape)
-        joined = jax.jit(lambda *w: jnp.stack(w), out_shardings=where)(*layers)
-        for layer in layers:
-            layer.delete()
-        return joined
-
-    places = [f"attention_type_{j}" for j in range(p)]
-    groups = [[params[f"layer_{i}"] for i in range(j, n * p, p)] for j in range(p)]
-    joined = {
-        name: jax.tree_util.tree_map_with_path(join, *group)
-        for name, group in zip(places, groups, strict=True)
-    }
-    return kept | {STACKED: joined}
+def _join(place: Place, path: Any, *layers: Array) -> Array:
+    """One path's leaves of several layers, stacked where they belong, and gone themselves."""
+    where = place(f"{STACKED}/{path_of(path)}", (len(layers), *layers[0].shape))
+    joined = jax.jit(lambda *w: jnp.stack(w), out_shardings=where)(*layers)
+    for layer in layers:
+        layer.delete()
+    return joined

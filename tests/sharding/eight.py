@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import laws
 import numpy as np
 from eight_cases import CASES
-from hlo import carried, collectives, copies
+from hlo import carried, moved
 from laws import Setting
-from test_hlo import inside_loops
 
 from spec_cascades import axes, probs, sharding
 from spec_cascades.config import Mesh
@@ -20,6 +19,7 @@ from spec_cascades.decode import loop, scheduler, sequence
 from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
 from spec_cascades.decode.token_cascade import TokenCascade
+from spec_cascades.lowering.hlo import Line, copies, inside_loops
 from spec_cascades.models import gemma, llama, t5
 from spec_cascades.models.copying import Copying
 from spec_cascades.models.markov import Markov
@@ -121,7 +121,7 @@ def compare(name, kind, mesh, b=B, alpha=0.3):
         "ledgers": all(np.array_equal(x[:b], y) for x, y in zip(leaves(out), leaves(expected), strict=True)),
         "distinct": len(np.unique(expected.tokens)),
         "rows": len(out.tokens),
-        "moved": collectives(lines),
+        "moved": moved(lines),
         "copied": len(copies(lines, placed.values())),
         "carried": carried(lines, placed.values()),
         "loops": loops,
@@ -129,6 +129,11 @@ def compare(name, kind, mesh, b=B, alpha=0.3):
         "after": where(end.caches.items()),
         "whole": all(x.is_fully_replicated for x in leaves(loop_out(layout, end, asks))),
     }
+
+
+def whole(text):
+    """All lines of a module."""
+    return [Line(x, 1, True) for x in text.splitlines()]
 
 
 def leaves(out):
@@ -191,8 +196,8 @@ def pieces(mesh):
         "same": int((token == plain[1]).sum()),
         "likely": bool((np.take_along_axis(kept, token[:, None], 1) > 0).all()),
         "mask": bool(np.array_equal(mask, plain[2])),
-        "moved": collectives(compiled.as_text().splitlines()),
-        "sort": collectives(sort.splitlines()),
+        "moved": moved(whole(compiled.as_text())),
+        "sort": moved(whole(sort)),
     }
 
 

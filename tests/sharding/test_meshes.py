@@ -20,7 +20,7 @@ VOCAB = 1024
 @pytest.fixture(scope="module")
 def found():
     """{case: what came out of it}"""
-    paths = [HERE.parents[1], HERE.parent, HERE.parent / "decode", HERE]
+    paths = [HERE.parents[1], HERE.parent, HERE]
     there = os.environ | {
         "XLA_FLAGS": FLAGS,
         "JAX_PLATFORMS": "cpu",

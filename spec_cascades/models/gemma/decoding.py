@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from spec_cascades import cache as kv
@@ -57,11 +56,9 @@ class Gemma:
         width: local layers keep rings for blocks of at most so many tokens (`models/rings.py`).
         """
         unread = (lengths - 1).astype(jnp.int32)
-        pieces, piece = chunks.split(tokens.shape[1], self.chunk)
-        blank = self._blank(params, tokens.shape[0], max(capacity, pieces * piece), capacity, width)
+        blank = lambda slots: self._blank(params, tokens.shape[0], slots, capacity, width)
         read = lambda layers, some, start: self._read_prompts(params, some, layers, start, unread)
-        layers = chunks.read(read, blank, tokens, self.chunk)
-        layers = jax.tree.map(lambda x: x[..., :capacity, :], layers)
+        layers = chunks.read(read, blank, tokens, capacity, self.chunk)
         return jnp.take_along_axis(tokens, unread[:, None], axis=1)[:, 0], Cache(layers, unread)
 
     def extend(

@@ -1,6 +1,7 @@
 """Gemma's parameters: the official tree, drawn at random, flattened for serving, stacked for a scan."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 
 from spec_cascades.int8 import Int8
 from spec_cascades.models.gemma.config import Config
+from spec_cascades.models.stacking import STACKED
 from spec_cascades.typing import Array, Float, Params, PRNGKeyArray
 
 
@@ -65,18 +67,17 @@ def _flat_layer(layer: Params) -> Params:
     return layer | {"attn": attn | flat, "mlp": mlp | {"gating_einsum": kernel_of(mlp["gating_einsum"], -1)}}
 
 
-STACKED = "stacked_layers"
-
-
-def stack(params: Params, config: Config) -> Params:
+def stack(
+    params: Params, config: Config, join: Callable[..., Array] = lambda path, *w: jnp.stack(w)
+) -> Params:
     """The parameters with layers of equal place in the pattern joined on a new first axis, for a scan.
 
     `stacked_layers/attention_type_j` holds layers j, j + pattern, ...; those of a last, incomplete pattern
-    stay as they are.
+    stay as they are. join(path, *leaves): the layers' leaves of one path within a layer, joined.
     """
     n, p = config.layers // config.pattern, config.pattern
     layers = lambda j: [params[f"layer_{i}"] for i in range(j, n * p, p)]
-    group = lambda j: jax.tree.map(lambda *w: jnp.stack(w), *layers(j))
+    group = lambda j: jax.tree_util.tree_map_with_path(join, *layers(j))
     rest = {name: w for name, w in params.items() if not name.startswith("layer_")}
     rest |= {f"layer_{i}": params[f"layer_{i}"] for i in range(n * p, config.layers)}
     return rest | ({STACKED: {f"attention_type_{j}": group(j) for j in range(p)}} if n else {})
