@@ -9,12 +9,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
 
-from spec_cascades.config import ConfigError, plain
+from spec_cascades.config import ConfigError, Decoding, Models, plain
+from spec_cascades.tasks.settings import Task
 
 EXAMPLES, RECORDS, CONFIG = "examples.jsonl", "records.jsonl", "config.yaml"
 
@@ -52,6 +54,10 @@ def opened(folder: Path, config: dict[str, Any]) -> Iterator[Log]:
         yield Log(file, _recover(file, folder / EXAMPLES))
 
 
+SECTIONS = {"models": Models, "base": Decoding, "decoding": Decoding, "drawn": Decoding, "task": Task}
+"""Sections of a configuration whose keys have defaults, by name."""
+
+
 def _claim(folder: Path, config: dict[str, Any]) -> None:
     path = folder / CONFIG
     if not path.exists():
@@ -59,12 +65,28 @@ def _claim(folder: Path, config: dict[str, Any]) -> None:
             raise ConfigError(f"output: {folder} holds {EXAMPLES} but no {CONFIG}; give another folder")
         return write_atomically(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-    different = sorted(_differences(stored, config))
+    different = sorted(_differences(_grown(stored), config))
     if different:
         raise ConfigError(
             f"output: {folder} belongs to another configuration (it differs in {', '.join(different)}); "
             "give another folder, or the configuration it was begun with"
         )
+
+
+def _grown(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the keys that were added to the schema since, at their defaults."""
+    grown = {
+        key: plain(_defaults(SECTIONS[key])) | value
+        for key, value in stored.items()
+        if key in SECTIONS and isinstance(value, dict)
+    }
+    return stored | grown
+
+
+def _defaults(section: type) -> dict[str, Any]:
+    made = [(f.name, f.default, f.default_factory) for f in fields(section)]
+    own = {name: value if factory is MISSING else factory() for name, value, factory in made}
+    return {name: value for name, value in own.items() if value is not MISSING}
 
 
 def _differences(a: Any, b: Any, where: str = "") -> Iterator[str]:

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,22 @@ def test_another_configuration_is_refused_and_nothing_lost(tmp_path, engine):
         with pytest.raises(ConfigError, match="another configuration"):
             sweep.run(other, engine)
     assert {p.name: p.read_bytes() for p in Path(config.output).iterdir()} == before
+
+
+def test_a_run_goes_on_under_a_schema_that_has_grown(tmp_path, engine):
+    config = make(tmp_path)
+    records = sweep.run(config, engine)
+    path = Path(config.output) / runlog.CONFIG
+    stored = yaml.safe_load(path.read_text())
+    assert stored["models"].pop("weights") == "dtype"
+    assert stored["base"].pop("samples") == 1
+    path.write_text(yaml.safe_dump(stored))
+    asked = len(engine.asked)
+    assert sweep.run(config, engine) == records
+    assert len(engine.asked) == asked
+    other = replace(config, models=replace(config.models, weights="int8"))
+    with pytest.raises(ConfigError, match=r"differs in models\.weights\)"):
+        sweep.run(other, engine)
 
 
 def test_other_examples_under_the_same_path_are_refused(tmp_path, engine):
