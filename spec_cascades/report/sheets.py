@@ -1,5 +1,6 @@
 """A table that is the same in markdown, LaTeX and HTML."""
 
+import re
 from typing import NamedTuple
 
 
@@ -21,6 +22,8 @@ LATEX = {
     ">": r"\textgreater{}",
     **{c: "\\" + c for c in "&%$#_{}"},
 }
+MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+"""Before a number, where LaTeX would set a hyphen."""
 
 
 def plain_markdown(text: str) -> str:
@@ -62,4 +65,5 @@ def latex(sheet: Sheet) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(c, c) for c in " ".join(text.split()))
+    escaped = "".join(LATEX.get(c, c) for c in " ".join(text.split()))
+    return MINUS.sub("$-$", escaped)

@@ -20,3 +20,11 @@ def test_latex_is_escaped():
     body = text.split(r"\midrule")[1].split(r"\bottomrule")[0]
     assert body.strip().endswith(r"& 1 \\")
     assert body.replace(r"\&", "").count("&") == 1
+
+
+def test_latex_sets_a_minus_before_numbers_only():
+    text = sheets.latex(
+        Sheet("k", "c", ("a", "b"), [["target min-p 0.1-0.2", "-1.5 [-3.0, +0.1]"], ["x", "-"]])
+    )
+    assert r"target min-p 0.1-0.2 & $-$1.5 [$-$3.0, +0.1] \\" in text
+    assert r"x & - \\" in text
