@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from spec_cascades.replay import table as priced
 from spec_cascades.report import summary, table
 from spec_cascades.reproduce import running
 
@@ -110,6 +111,15 @@ def _shown(folder: Path, records: list[dict[str, Any]]) -> list[str]:
     return ["\n".join(told), *(f"![{p.stem}]({place}/{p.name})" for p in sorted(folder.glob("*.png")))]
 
 
+REPLAYED = {"sampled": "Temperature 1, six texts of each sentence", "greedy": "Greedy"}
+
+
+def replayed() -> str:
+    """The priced points of both stores, beside what was measured."""
+    parts = {title: read(RECORDS / "replay" / f"{name}.jsonl") for name, title in REPLAYED.items()}
+    return "\n\n".join(f"**{title}**\n\n{priced.markdown(records)}" for title, records in parts.items())
+
+
 def smollm2() -> str:
     """The SmolLM2 drafter's tables."""
     return "\n".join(
@@ -121,7 +131,7 @@ def smollm2() -> str:
 BLOCKS = {
     "README.md": {"quickstart": quickstart, "speed": speed},
     "docs/speed.md": {"tables": speed_tables},
-    "docs/results.md": {"reproduced": reproduced},
+    "docs/results.md": {"reproduced": reproduced, "replay": replayed},
     "spec_cascades/embedded/README.md": {"scores": scores},
     "spec_cascades/embedded/smollm2-drafter/README.md": {"scores": smollm2},
 }

@@ -87,11 +87,15 @@ def distribution(logits: Float[Array, "b ... v"], sampling: Sampling) -> Float[A
     spread = lambda x: x.reshape(-1, *[1] * (logits.ndim - 1))
     temperature, *filters = map(spread, sampling)
     greedy = temperature <= 0
-    scaled = raw(logits / jnp.where(greedy, 1.0, temperature))
-    only_best = (jnp.arange(logits.shape[-1]) == first_best(logits)).astype(jnp.float32)
-    # A batch without a sampled row is not filtered at all.
-    sampled = lambda: jnp.where(greedy, only_best, _filtered(scaled, *filters))
-    return lax.cond(jnp.all(greedy), lambda: only_best, sampled)
+    only_best = lambda: (jnp.arange(logits.shape[-1]) == first_best(logits)).astype(jnp.float32)
+
+    def sampled() -> Float[Array, "b ... v"]:
+        drawn = _filtered(raw(logits / jnp.where(greedy, 1.0, temperature)), *filters)
+        mixed = lambda x: jnp.where(greedy, only_best(), x)
+        return lax.cond(jnp.any(greedy), mixed, lambda x: x, drawn)
+
+    # A batch computes nothing that none of its rows asks for.
+    return lax.cond(jnp.all(greedy), only_best, sampled)
 
 
 def _filtered(
@@ -101,15 +105,20 @@ def _filtered(
     min_p: Float[Array, "..."],
 ) -> Float[Array, "b ... v"]:
     """The three filters in turn; k, top_p and min_p broadcast against the probabilities."""
-    # Each search runs only if some row asks for it; the others keep every bit.
+    asked = (k > 0) | (top_p < 1) | (min_p > 0)
+    # Each runs only if some row asks for it; the others keep every bit.
     fewer = lambda asked, cut, x: lax.cond(
         jnp.any(asked), lambda x: jnp.where(asked, cut(x), x), lambda x: x, x
     )
     most = jnp.minimum(k, probs.shape[-1]).astype(jnp.float32)
-    kept = fewer(k > 0, lambda x: _fewest(x, jnp.ones_like(x), most), probs)
-    kept = fewer(top_p < 1, lambda x: _fewest(x, x, top_p * jnp.sum(x, axis=-1, keepdims=True)), kept)
-    kept = jnp.where(kept >= min_p * jnp.max(kept, axis=-1, keepdims=True), kept, 0.0)
-    return kept / jnp.sum(kept, axis=-1, keepdims=True)
+
+    def cut(x: Float[Array, "b ... v"]) -> Float[Array, "b ... v"]:
+        kept = fewer(k > 0, lambda x: _fewest(x, jnp.ones_like(x), most), x)
+        kept = fewer(top_p < 1, lambda x: _fewest(x, x, top_p * jnp.sum(x, axis=-1, keepdims=True)), kept)
+        kept = jnp.where(kept >= min_p * jnp.max(kept, axis=-1, keepdims=True), kept, 0.0)
+        return kept / jnp.sum(kept, axis=-1, keepdims=True)
+
+    return fewer(asked, cut, probs)
 
 
 def first_best(x: Float[Array, "... v"]) -> Int[Array, "... 1"]:

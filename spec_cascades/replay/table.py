@@ -9,6 +9,15 @@ LEGEND = (
 )
 
 
+HEADINGS = ("point", "acceptance", "rejected (est.)", "measured", "tokens / call (est.)", "measured")
+
+
+def markdown(records: list[dict[str, Any]]) -> str:
+    """What `show` prints, as a table of a document."""
+    rows = [HEADINGS, ("---", *["---:"] * (len(HEADINGS) - 1)), *map(_cells, records)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 def show(records: list[dict[str, Any]]) -> None:
     """Prints one row a point, and what the columns mean."""
     from rich import box
@@ -19,7 +28,7 @@ def show(records: list[dict[str, Any]]) -> None:
     if not console.is_terminal:
         console.width = 140  # a pipe has no width, and a wrapped table cannot be read
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("point", "acceptance", "rejected (est.)", "measured", "tokens / call (est.)", "measured"):
+    for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "point" else "right", no_wrap=True)
     for record in records:
         table.add_row(*_cells(record))

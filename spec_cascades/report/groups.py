@@ -57,8 +57,15 @@ def filters(record: Record) -> str:
 
 
 def target_alone(group: list[Record]) -> Record | None:
-    """The plain target of a group, if it ran."""
-    return next((r for r in group if r["decoding"]["method"] == "target" and not filtered(r)), None)
+    """The plain target of a group, if it ran; where all have a filter in common, the target with that."""
+    plain = next((r for r in group if r["decoding"]["method"] == "target" and not filtered(r)), None)
+    return plain or reference(group)
+
+
+def reference(group: list[Record]) -> Record | None:
+    """The target alone that all are compared with."""
+    names = [r["against_target"]["name"] for r in group if r["against_target"]]
+    return next((r for r in group if r["name"] in names[:1]), None)
 
 
 def metric(records: list[Record]) -> str:

@@ -65,7 +65,7 @@ def _panel(axis: Any, name: str, group: list[Record], kind: str) -> None:
         points = [(where(r), r) for r in sorted(line, key=_along) if where(r) is not None]
         if points:
             _line(axis, family, points)
-    if (target := _reference(group)) is not None:
+    if (target := groups.reference(group)) is not None:
         axis.axhline(
             groups.score(target), color="black", linestyle="--", linewidth=0.8, label="target's quality"
         )
@@ -81,7 +81,7 @@ def _panel(axis: Any, name: str, group: list[Record], kind: str) -> None:
 
 def _levels(axis: Any, group: list[Record]) -> None:
     """The quality of what drafts nothing and so has no rejection rate."""
-    own = _reference(group)
+    own = groups.reference(group)
     drafter = [r for r in group if r["decoding"]["method"] == "drafter"]
     cut = [r for r in group if r["decoding"]["method"] == "target" and r is not own]
     for records, colour, style, label in (
@@ -95,7 +95,7 @@ def _levels(axis: Any, group: list[Record]) -> None:
 
 def _series(group: list[Record]) -> dict[str, list[Record]]:
     """The families of the table, but lossless speculation cut by a filter of its own as one line along it."""
-    own = _reference(group) or group[0]
+    own = groups.reference(group) or group[0]
     other = lambda r: any(r["decoding"][key] != own["decoding"][key] for key in groups.FILTERS)
     cut = [r for r in group if other(r) and _lossless(r)]
     return families([r for r in group if r not in cut]) | ({CUT: cut} if cut else {})
@@ -103,12 +103,6 @@ def _series(group: list[Record]) -> dict[str, list[Record]]:
 
 def _lossless(record: Record) -> bool:
     return record["decoding"]["method"] == "speculative" and record["decoding"]["rule"] == "lossless"
-
-
-def _reference(group: list[Record]) -> Record | None:
-    """The target alone, which all are compared with: with a filter where all of them have it."""
-    names = [r["against_target"]["name"] for r in group if r["against_target"]]
-    return next((r for r in group if r["name"] in names[:1]), None)
 
 
 def _along(record: Record) -> tuple[float, ...]:
