@@ -4,12 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from spec_cascades.config import Decoding, Point
+from spec_cascades.config import CATCH_UP, Decoding, Point
 from spec_cascades.reproduce.experiment import Chip
 from spec_cascades.reproduce.sizes import Size
-
-CATCH_UP = 8
-"""Tokens a catching-up call of a token cascade reads, as in `spec_cascades.records`."""
 
 Span = tuple[float, float]
 
