@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spec_cascades.config import Generate, load
-from spec_cascades.engine import Engine
+from spec_cascades.engine import engine_of
 from spec_cascades.finding import followed
 from spec_cascades.models.copying import TRUST
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--most", type=int)
     a = parser.parse_args()
     models = load(Generate, a.pair, ()).models
-    engine = Engine(models.target, models.drafter, models.dtype, models.chat)
+    engine = engine_of(models)
     drafter = engine.model("drafter")
 
     @jax.jit

@@ -23,15 +23,15 @@ import numpy as np
 from bench_loop import clock, extends
 
 from spec_cascades import Decoding, Engine, config
+from spec_cascades.config import CATCH_UP
 from spec_cascades.decode import loop, sequence
-from spec_cascades.decode.token_cascade import TokenCascade
+from spec_cascades.engine import engine_of
 from spec_cascades.sweep import versions
 
 ROOM = 12
 """New tokens of the longer of the two answers: about as long as the answers that are to be simulated, since
 an answer's first steps take longer than its later ones."""
 PROMPT = "My brother goes to school by bus."
-CATCH_UP = TokenCascade.catch_up
 Job = Callable[[], float]
 Key = tuple[str, str, int]
 
@@ -156,7 +156,7 @@ def main() -> None:
     a = parser.parse_args()
     asked = config.load(config.Sweep, a.config)
     gamma, temperature = asked.base.gamma, asked.base.temperature
-    engine = Engine(**vars(asked.models))
+    engine = engine_of(asked.models)
     batches = sorted(a.batch)
     jobs, steps = {}, {}
     for batch in batches:

@@ -28,6 +28,8 @@ LENGTHS = ("fixed", "adaptive", "confident")
 SCORES = ("sum", "average", "quantile")
 LISTS = ("forbidden", "stop", "eos")
 """Keys of `Decoding` whose value is a list, so that a sweep's list of values is a list of lists."""
+CATCH_UP = 8
+"""Tokens that one catching-up call of a token cascade reads (`decode.token_cascade`)."""
 EMBEDDED_TASK = "embedded:en-de-everyday"
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import numpy as np
 from spec_cascades import asking, methods, sharding, stops, storing
 from spec_cascades.arranging import Arrangement
 from spec_cascades.checkpoints import Loaded
-from spec_cascades.config import Decoding, Mesh
+from spec_cascades.config import Decoding, Mesh, Models
 from spec_cascades.decode import loop, scheduler, sequence
 from spec_cascades.storing import Storage
 from spec_cascades.tokenizers import Tokenizer, check_compatible
@@ -319,6 +319,11 @@ class Engine:
             judged=out.ledger.judged[i].tolist(),
             accepted=out.ledger.accepted[i].tolist(),
         )
+
+
+def engine_of(models: Models) -> Engine:
+    """The engine that a configuration's `models` ask for. Raises ValueError as `Engine`."""
+    return Engine(**vars(models))
 
 
 def _bytes_per_call(call: Call, role: str) -> float:

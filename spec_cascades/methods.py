@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from spec_cascades import rules
 from spec_cascades.checkpoints import Loaded
-from spec_cascades.config import Decoding
+from spec_cascades.config import CATCH_UP, Decoding
 from spec_cascades.decode import bild, sequence
 from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.lengths import Adaptive, Confident, Fixed, Lengths
@@ -40,7 +40,7 @@ def method_of(
     return {
         "speculative": lambda: Speculative(drafter, target, rule, decoding.gamma, lengths(decoding)),
         "bild": lambda: bild.bild(drafter, target, decoding.gamma, decoding.confidence),
-        "token": lambda: TokenCascade(drafter, target, rule),
+        "token": lambda: TokenCascade(drafter, target, rule, CATCH_UP),
         "oracle": lambda: Oracle(drafter, target, rule),
         "sequence": lambda: sequence.Sequence(drafter, target, decoding.score, decoding.quantile),
         "hybrid": lambda: sequence.Sequence(drafter, target, decoding.score, decoding.quantile, verify=True),

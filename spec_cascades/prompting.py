@@ -32,9 +32,9 @@ class Asked(NamedTuple):
 
 def load(config: Generate) -> Runner:
     """The engine that the configuration names (imports jax)."""
-    from spec_cascades.engine import Engine
+    from spec_cascades.engine import engine_of
 
-    return Engine(**vars(config.models))
+    return engine_of(config.models)
 
 
 def ask(config: Generate, prompts: Sequence[str | Prompt]) -> list[Asked]:

@@ -7,14 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spec_cascades import costs, quality
-from spec_cascades.config import Decoding, Point
+from spec_cascades.config import CATCH_UP, Decoding, Point
 from spec_cascades.metrics import rates, text
 from spec_cascades.metrics.scoring import Check
 from spec_cascades.quality import Quality
 from spec_cascades.tasks.asked import Asked
-
-CATCH_UP = 8
-"""Tokens that one catching-up call of `decode.token_cascade` reads, which cannot be read here without jax."""
 
 
 class Outcome(NamedTuple):

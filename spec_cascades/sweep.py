@@ -251,9 +251,9 @@ def _first(info: dict[str, Any]) -> list[float]:
 
 
 def _engine(sweep: Sweep) -> Runner:
-    from spec_cascades.engine import Engine  # jax
+    from spec_cascades.engine import engine_of  # jax
 
-    return Engine(**vars(sweep.models))
+    return engine_of(sweep.models)
 
 
 def versions() -> dict[str, Any]:

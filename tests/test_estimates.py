@@ -1,13 +1,16 @@
 """What a dry run says of memory and time."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from experiments import EVERYDAY, experiment
 from fakes import FakeEngine
 
-from spec_cascades import config, runlog
+from spec_cascades import config, methods, runlog
 from spec_cascades.config import Decoding, Models, Point, expand
+from spec_cascades.decode import loop, sequence
+from spec_cascades.models import markov
 from spec_cascades.reproduce import Chip, Experiment, columns, dry, running, sizes, times
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -46,6 +49,37 @@ def test_a_cache_holds_prompt_and_answer():
     gemma = sizes.of(Models(target="hf://google/gemma-2-2b"), "target", 100, decoding)
     assert gemma.cache == 3 * (186 * 26 * 2 * 4 * 256 * 4 + 4)
     assert gemma.flops > 2 * 2e9
+
+
+def test_layers_that_see_a_window_keep_rings():
+    """As scripts/cache_bytes.py has it: 11.18 GB a row at 131,072 tokens, and 66.57 if all were kept."""
+    models = Models("gemma-3-27b", "gemma-3-1b", cache="bfloat16")
+    longest = Decoding(gamma=4, max_new_tokens=128)
+    size = sizes.of(models, "target", 131_072 - 128 - 5, longest)
+    assert size.cache / 1e9 == pytest.approx(11.176, abs=5e-4)
+    near = sizes.of(models, "drafter", 2000, replace(longest, method="token"))
+    # 22 layers of 26 keep 512 tokens and a block of eight; one head of 256 numbers.
+    assert near.cache == (22 * (512 + 8) + 4 * (2000 + 128 + 1)) * 2 * 256 * 2 + 4
+
+
+def test_a_dry_run_counts_what_models_are_held_in(tmp_path):
+    """int8 with a scale of four bytes a token and head of 64 numbers; bfloat16 for the drafter's cache."""
+    own = {"target": "smollm2-135m", "drafter": "smollm2-135m", "dtype": "float32", "cache": "int8"}
+    asked = experiment(tmp_path, models=own | {"drafter_cache": "bfloat16", "weights": "int8"})
+    target, drafter = (dry.plan(asked)[0].sizes[role] for role in ("target", "drafter"))
+    assert target.held == drafter.held == target.parameters
+    assert (target.cache - 4) / (drafter.cache - 4) == pytest.approx(68 / 128)
+
+
+@pytest.mark.parametrize("method", config.METHODS)
+def test_the_room_of_a_method_is_what_its_loop_makes(method):
+    decoding = Decoding(method=method, rule="chow", gamma=5, max_new_tokens=20)
+    made = methods.method_of(decoding, None, lambda role: markov.Markov(8))
+    if method == "hybrid":
+        made = sequence.Verifying(made.drafter, made.target, 20)
+    width = getattr(made, "width", 1)  # a sequence cascade's answers come a token a call
+    reach = loop.reach(made) if hasattr(made, "width") else 1
+    assert sizes.room(decoding) == (20 + width, reach)
 
 
 def test_the_embedded_pair_is_measured_by_its_headers():

@@ -22,9 +22,9 @@ def run(audit: Audit, engine: Any = None) -> list[dict[str, Any]]:
 
     audit = replace(audit, decoding=with_alpha(audit.decoding))
     if engine is None:
-        from spec_cascades.engine import Engine
+        from spec_cascades.engine import engine_of
 
-        engine = Engine(**vars(audit.models))
+        engine = engine_of(audit.models)
     texts = _prompts(audit, engine)
     findings = sampled.check(audit, engine, texts) if audit.decoding.temperature > 0 else []
     findings += greedy.check(audit, engine, texts)

@@ -8,8 +8,9 @@ from typing import Any
 def add(commands: Any) -> None:
     text = "memory, call times and each method's speed-up for a pair on a mesh of chips, before anything runs"
     keys = "keys are dotted: models.target=gemma-2-9b chip=v5e mesh.model=4 assumed.lossless=0.7"
-    sub = commands.add_parser("plan", help="will a pair fit, and pay", description=f"{text}; {keys}")
-    sub.add_argument("config", nargs="?", metavar="CONFIG", help="a YAML or gin file")
+    runs = "CONFIG may also be what generate, evaluate, sweep or reproduce is run with"
+    sub = commands.add_parser("plan", help="will a pair fit, and pay", description=f"{text}; {keys}; {runs}")
+    sub.add_argument("config", nargs="?", metavar="CONFIG", help="a YAML or gin file: of a plan, or of a run")
     sub.add_argument("overrides", nargs="*", metavar="key=value")
     sub.add_argument("--record", metavar="RUN_DIR_OR_RECORDS", help="print its measured speed-ups beside")
     sub.add_argument("--measure", action="store_true", help="chip=cpu: measure this machine's peaks first")
@@ -19,19 +20,20 @@ def add(commands: Any) -> None:
 
 
 def _plan(args: argparse.Namespace) -> None:
-    from spec_cascades import config, planning
+    from spec_cascades import planning
     from spec_cascades.commands import shared
     from spec_cascades.planning import table
 
     path, overrides = shared.config(args)
-    own = [f"record={args.record}"] * bool(args.record) + ["chip=cpu"] * args.measure
-    load = lambda more: config.load(planning.Plan, path, [*overrides, *own, *more])
-    if args.chips:
-        plans = [planning.run(load([f"chip={chip}"])) for chip in args.chips]
-        print(json.dumps([p.as_json() for p in plans]) if args.json else table.chips(plans))
-        return
-    planned = planning.run(load([]))
-    if args.json:
-        print(json.dumps(planned.as_json()))
+    overrides = overrides + [f"record={args.record}"] * bool(args.record)
+    chips = args.chips or ["cpu"] * args.measure
+    each = [[f"chip={chip}"] for chip in chips] or [[]]
+    cases = [case for more in each for case in planning.read(path, [*overrides, *more])]
+    plans = [planning.run(case.plan) for case in cases]
+    if args.chips or len(plans) > 1:
+        names = [case.name for case in cases]
+        print(json.dumps([p.as_json() for p in plans]) if args.json else table.chips(plans, names))
+    elif args.json:
+        print(json.dumps(plans[0].as_json()))
     else:
-        table.show(planned)
+        table.show(plans[0], cases[0].batches)

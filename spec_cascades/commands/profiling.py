@@ -16,10 +16,10 @@ def wrapped(args: argparse.Namespace, models: Any) -> Any:
     """The engine of the models under the profiler; None where no profile is asked for."""
     if args.profile is None:
         return None
-    from spec_cascades.engine import Engine
+    from spec_cascades.engine import engine_of
     from spec_cascades.profiling import Profiled
 
-    return Profiled(Engine(**vars(models)), args.profile)
+    return Profiled(engine_of(models), args.profile)
 
 
 def show(profiled: Any) -> None:

@@ -43,7 +43,7 @@ class TokenCascade:
     drafter: LM
     target: LM
     rule: Rule
-    catch_up: int = 8
+    catch_up: int
 
     def __post_init__(self) -> None:
         if not (isinstance(self.rule, Deferral) and self.rule.name in BLIND):

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from spec_cascades.checks import ConfigError, nearest
+from spec_cascades.reproduce import Chip as Peaks
 
 GIB = 2**30
 
@@ -11,15 +12,16 @@ class Chip(NamedTuple):
     """One chip, in bytes, bytes per second and operations per second.
 
     flops: dense, in bfloat16; int8_ops: dense; ring: bytes per second that an all-reduce over a ring of chips
-    moves out of each, both directions of one axis; sources: what states the figures.
+    moves out of each, both directions of one axis; either None where not stated; sources: what states the
+    figures.
     """
 
     name: str
     flops: float
-    int8_ops: float
+    int8_ops: float | None
     memory: float
     bandwidth: float
-    ring: float
+    ring: float | None
     sources: tuple[str, ...]
     note: str = ""
 
@@ -70,3 +72,10 @@ def named(name: str) -> Chip:
             f"chip: {name!r} is no file and not one of {', '.join(choices)}{nearest(name, choices)}"
         )
     return CHIPS[name]
+
+
+def stated(peaks: Peaks) -> Chip:
+    """The chip of an experiment, which states neither int8 arithmetic nor an interconnect."""
+    flops, bandwidth = peaks.tflops * 1e12, peaks.gb_per_second * 1e9
+    sources = ("as the configuration states them",)
+    return Chip(peaks.name, flops, None, peaks.memory_gb * 1e9, bandwidth, None, sources)

@@ -1,13 +1,14 @@
 """Seconds of a pair as they were measured: a record of call times in place of a chip. Imports no jax."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from spec_cascades.checks import ConfigError
-from spec_cascades.config import Models
+from spec_cascades.config import HELD, Models
 from spec_cascades.planning.speed import Pace
 from spec_cascades.simulate import costs as looked_up
 from spec_cascades.simulate.costs import Table
@@ -65,10 +66,11 @@ def read(path: Path, models: Models, batch: int) -> Measured:
     """The record in a file. Raises ConfigError where it is none, or of other models or smaller batches."""
     table = _loop(path) if _bench(path) == "loop" else looked_up.read(path)
     theirs = table.record["models"]
-    for key in ("target", "drafter", "dtype"):
-        if theirs[key] != getattr(models, key):
+    asked = asdict(models)
+    for key, usual in (dict.fromkeys(("target", "drafter", "dtype")) | HELD | {"mesh": None}).items():
+        if theirs.get(key, usual) != asked[key]:
             raise ConfigError(
-                f"chip: {path} was measured with models.{key}={theirs[key]}, not {getattr(models, key)}"
+                f"chip: {path} was measured with models.{key}={theirs.get(key, usual)}, not {asked[key]}"
             )
     if batch > table.largest:
         raise ConfigError(f"batch: {batch} is beyond {path}, whose largest is {table.largest}")

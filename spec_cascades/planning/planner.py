@@ -64,12 +64,12 @@ class Planned(NamedTuple):
 def run(asked: Plan) -> Planned:
     """The plan worked out. Raises ConfigError for an unknown chip, model or record."""
     path = Path(asked.chip)
-    if path.is_file():
+    if asked.peaks is None and path.is_file():
         costs: Costs = measured.read(path, asked.models, asked.batch)
         chip = models = fits = None
         price = lambda batch: measured.read(path, asked.models, batch)
     else:
-        chip, models = _chip(asked.chip), pair(asked)
+        chip, models = _chip(asked), pair(asked)
         costs = Roofline(asked, chip, models)
         fits = fit(costs, asked.gamma or asked.most_gamma)
         price = lambda batch: costs._replace(asked=replace(asked, batch=batch))
@@ -86,12 +86,18 @@ def run(asked: Plan) -> Planned:
     )
 
 
-def _chip(name: str) -> Chip:
-    if name == "cpu":
+def _chip(asked: Plan) -> Chip:
+    if asked.peaks is None and asked.chip == "cpu":
         from spec_cascades.planning import machine
 
         return machine.measure()
-    return chips.named(name)
+    chip = chips.named(asked.chip) if asked.peaks is None else chips.stated(asked.peaks)
+    if chip.ring is None and asked.mesh.model > 1:
+        raise ConfigError(
+            f"chip: {chip.name} states no interconnect, which mesh.model={asked.mesh.model} needs: give "
+            f"chip=NAME, one of {', '.join(chips.CHIPS)}"
+        )
+    return chip
 
 
 def _methods(asked: Plan, costs: Costs) -> list[Method]:
@@ -101,11 +107,12 @@ def _methods(asked: Plan, costs: Costs) -> list[Method]:
         exact = name == "lossless"
         gamma = asked.gamma or speed.best_gamma(costs, exact, beta, n, asked.most_gamma)
         each[name] = Asked("speculative", exact, gamma, beta)
-    each |= {
-        "token": Asked("token", share=assumed.token),
-        "sequence": Asked("sequence", share=assumed.sequence),
-        "drafter": Asked("drafter"),
-    }
+    if not (asked.models.drafter or "").startswith("lookup"):  # what is looked up writes nothing by itself
+        each |= {
+            "token": Asked("token", share=assumed.token),
+            "sequence": Asked("sequence", share=assumed.sequence),
+            "drafter": Asked("drafter"),
+        }
     alone = speed.seconds(costs, each["target"], n)
     return [m for name, one in each.items() if (m := _method(name, one, costs, n, alone))]
 

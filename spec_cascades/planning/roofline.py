@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from spec_cascades.config import CATCH_UP
 from spec_cascades.planning.chips import Chip
 from spec_cascades.planning.pair import Model
 from spec_cascades.planning.settings import Plan
 from spec_cascades.planning.speed import Pace
-from spec_cascades.reproduce.times import CATCH_UP
+from spec_cascades.reproduce.sizes import limit
 
 VERIFY_READS = 10
 """Reads of both models' float32 scores from logits to a verdict, at least so many on a CPU at batch 1
@@ -36,20 +37,19 @@ class Roofline(NamedTuple):
 
     def over(self, role: str) -> int:
         """Chips that a model is divided over."""
-        alone = role == "drafter" and self.asked.drafter_mesh == "replicated"
-        return 1 if alone else self.asked.mesh.model
+        return self.asked.over(role)
 
     @property
     def local(self) -> int:
-        """Rows of one copy of the models."""
-        return self.asked.batch // self.asked.mesh.data
+        """Rows of one copy of the models, those that fill a batch up included."""
+        return -(-self.asked.batch // self.asked.mesh.data)
 
     def call(self, role: str, k: int) -> float:
         model, m = self.models[role], self.over(role)
         if not model.parameters:
             return 0.0
         context = self.asked.prompt + self.asked.answer
-        flops = self.local * k * (model.flops + model.attention * context) / m
+        flops = self.local * k * (model.flops + model.attention(context)) / m
         read = model.read / m + self.local * self.row(role)
         return self._limit(flops, read) + self._reduces(role, model.reduces, k) + self._overhead
 
@@ -58,7 +58,7 @@ class Roofline(NamedTuple):
         model, m, s = self.models[role], self.over(role), self.asked.prompt
         if not model.parameters:
             return 0.0
-        flops = self.local * s * (model.prefill_flops + model.attention * s) / m
+        flops = self.local * s * (model.prefill_flops + model.attention(s)) / m
         read = model.held / m + self.local * self.row(role)
         return self._limit(flops, read) + self._reduces(role, model.prefill_reduces, s) + self._overhead
 
@@ -92,15 +92,15 @@ class Roofline(NamedTuple):
     def row(self, role: str, prompt: int | None = None) -> float:
         """Bytes of one row's cache on each chip."""
         model = self.models[role]
-        whole = model.cache(self.asked.prompt if prompt is None else prompt, self.asked.prompt)
+        whole = model.cache(self.asked.prompt if prompt is None else prompt)
         return whole / min(self.over(role), model.kv_heads)
 
     def _limit(self, flops: float, read: float) -> float:
-        return max(flops / self.chip.flops, read / self.chip.bandwidth)
+        return limit(flops, read, self.chip.flops, self.chip.bandwidth)
 
     def _reduces(self, role: str, count: int, k: int) -> float:
         m = self.over(role)
-        if m == 1:
+        if m == 1 or self.chip.ring is None:  # a chip without one serves alone (`planner`)
             return 0.0
         moved = 2 * (m - 1) / m * self.local * k * self.models[role].width * 2
         return count * (moved / self.chip.ring + 2 * (m - 1) * self.asked.hop_us * 1e-6)
@@ -157,11 +157,11 @@ def fit(costs: Roofline, gamma: int) -> Fit:
 def _temporaries(costs: Roofline, prompt: int, gamma: int) -> float:
     """An estimate for one row: the larger of a layer's buffers in a prefill and of a block's scores.
 
-    In a prefill that reads its prompt at once, float32: attention scores and weights [heads, s, s], the
-    feed-forward part's three [s, d_ff], four of [s, d].
+    In a prefill that reads c of s tokens at once, float32: attention scores and weights [heads, c, s], the
+    feed-forward part's three [c, d_ff], four of [c, d].
     """
     reading = max(
-        4 * (2 * m.heads * prompt**2 + 3 * prompt * m.inner) / costs.over(role) + 16 * prompt * m.width
+        m.piece(prompt) * (4 * (2 * m.heads * prompt + 3 * m.inner) / costs.over(role) + 16 * m.width)
         for role, m in costs.models.items()
     )
     widest = max(m.vocab / costs.over(role) for role, m in costs.models.items())

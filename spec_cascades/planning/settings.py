@@ -1,24 +1,10 @@
-"""What a plan is made of: plain frozen data, filled by `config.load`. Imports no jax."""
+"""What a plan is made of: plain frozen data, filled by `planning.cases`. Imports no jax."""
 
 from dataclasses import dataclass, field
 
-from spec_cascades.checks import choose, require
-from spec_cascades.config import Models
-
-WEIGHTS = ("same", "int8")
-CACHES = ("float32", "bfloat16", "int8")
-
-
-@dataclass(frozen=True)
-class Mesh:
-    """So many chips: `data` copies of the models, each over `model` chips (tensor parallel)."""
-
-    data: int = 1
-    model: int = 1
-
-    def __post_init__(self) -> None:
-        for key in ("data", "model"):
-            require(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
+from spec_cascades.checks import require
+from spec_cascades.config import Mesh, Models
+from spec_cascades.reproduce import Chip as Peaks
 
 
 @dataclass(frozen=True)
@@ -44,28 +30,25 @@ class Assumed:
 class Plan:
     """A pair on a mesh of chips: `plan`.
 
-    models: references, or names of published sizes (gemma-2-9b); chip: a name of `chips.CHIPS`, cpu (this
-    machine, measured first), or a file of measured call times (scripts/call_times.py, bench_loop.py), which
-    replaces the roofline; batch: rows in all; prompt, answer: tokens of each; gamma: drafts a block, 0 for
-    the best of 1..most_gamma; weights: same (as models.dtype) or int8, by bytes alone: products stay in
-    bfloat16; cache: the type of keys and values, float32 as the families keep them; drafter_mesh: sharded (as
-    the target) or replicated (each chip holds all of it, and no collective runs); overhead_us: what every
-    call of a model takes beside the roofline; hop_us: what an all-reduce takes for each step of its ring;
-    reserve: the share of memory left to the runtime; record: a run folder or records to compare with.
+    models: as for a run: references, or names of published sizes (gemma-2-9b), what weights and caches are
+    held in, the mesh (products of int8 weights are counted as bfloat16's); chip: a name of `chips.CHIPS`, cpu
+    (this machine, measured first), or a file of measured call times (scripts/call_times.py, bench_loop.py),
+    which replaces the roofline; peaks: stated ones in its place, as `chip: {name: ...}` gives them; batch:
+    rows in all; prompt, answer: tokens of each; gamma: drafts a block, 0 for the best of 1..most_gamma;
+    overhead_us: what every call of a model takes beside the roofline; hop_us: what an all-reduce takes for
+    each step of its ring; reserve: the share of memory left to the runtime; record: a run folder or records
+    to compare with.
     """
 
     models: Models = field(default_factory=Models)
     chip: str = "v5e"
-    mesh: Mesh = Mesh()
+    peaks: Peaks | None = None
     batch: int = 1
     prompt: int = 512
     answer: int = 128
     gamma: int = 0
     most_gamma: int = 10
     assumed: Assumed = field(default_factory=Assumed)
-    weights: str = "same"
-    cache: str = "float32"
-    drafter_mesh: str = "sharded"
     overhead_us: float = 50.0
     hop_us: float = 1.0
     reserve: float = 0.1
@@ -78,8 +61,13 @@ class Plan:
         for key in ("overhead_us", "hop_us"):
             require(key, getattr(self, key), getattr(self, key) >= 0, "0 or more")
         require("reserve", self.reserve, 0 <= self.reserve < 1, "in [0, 1)")
-        choose("weights", self.weights, WEIGHTS)
-        choose("cache", self.cache, CACHES)
-        choose("drafter_mesh", self.drafter_mesh, ("sharded", "replicated"))
-        copies = self.mesh.data
-        require("batch", self.batch, self.batch % copies == 0, f"a multiple of mesh.data ({copies})")
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices; one where the models state none."""
+        return self.models.mesh or Mesh()
+
+    def over(self, role: str) -> int:
+        """Chips that the model in a role is divided over."""
+        mesh = self.mesh
+        return mesh.drafter if role == "drafter" and mesh.drafter is not None else mesh.model

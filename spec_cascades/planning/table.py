@@ -1,10 +1,14 @@
 """A plan on the terminal, and plans of several chips as one markdown table. Imports no jax."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from spec_cascades.config import told
 from spec_cascades.planning import comparing
+from spec_cascades.planning.chips import Chip
 from spec_cascades.planning.planner import Planned
+from spec_cascades.reproduce.dry import clock
 
 METHOD = ("method", "accepted or deferred", "gamma", "break-even acceptance", "seconds a batch", "speed-up")
 AGAINST = ("point", "batch", "accepted or deferred", "tokens", "measured", "predicted", "off")
@@ -15,53 +19,69 @@ CHIPS = (
 )
 
 
-def show(planned: Planned) -> None:
-    """Prints what a plan says."""
+def show(planned: Planned, batches: int | None = None) -> None:
+    """Prints what a plan says; batches: of one decoding of the run it is for, to be timed as a whole."""
     console = _console()
     for line in _head(planned):
         console.print(line, highlight=False, soft_wrap=True)
     ratios = {k: seconds / planned.calls[1] for k, seconds in planned.calls.items()}
-    told = ", ".join(f"t({k}) {ratio:.2f}" for k, ratio in ratios.items() if k > 1)
+    over = ", ".join(f"t({k}) {ratio:.2f}" for k, ratio in ratios.items() if k > 1)
     console.print(
-        f"A call of the target: {_ms(planned.calls[1])} for one token a row; over that: {told}; "
+        f"A call of the target: {_ms(planned.calls[1])} for one token a row; over that: {over}; "
         f"a call of the drafter {planned.drafter_call / planned.calls[1]:.3f}",
         highlight=False,
         soft_wrap=True,
     )
     _print(console, "Predicted", METHOD, [_method(m) for m in planned.methods])
+    if batches:
+        took = ", ".join(f"{m.name} {clock(batches * m.seconds)}" for m in planned.methods)
+        console.print(
+            f"A decoding of the run is {batches:,} batches: {took}", highlight=False, soft_wrap=True
+        )
     if planned.compared is not None:
         rows = [_against(c) for c in planned.compared]
         _print(
             console, f"Against {planned.asked.record} (points without a prediction left out)", AGAINST, rows
         )
-        told = comparing.verdict(planned.compared)
-        console.print(f"Speed-ups: {told}", highlight=False, soft_wrap=True)
+        console.print(f"Speed-ups: {comparing.verdict(planned.compared)}", highlight=False, soft_wrap=True)
     for line in _notes(planned):
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def chips(plans: Sequence[Planned]) -> str:
-    """One row a chip, in markdown."""
+def chips(plans: Sequence[Planned], names: Sequence[str] = ()) -> str:
+    """One row a plan, in markdown; names: of the columns of an experiment that they are for."""
     rows = [CHIPS, ("---",) * len(CHIPS), *(_row(p) for p in plans)]
+    if any(names):
+        rows = [(first, *row) for first, row in zip(("column", "---", *names), rows, strict=True)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _head(p: Planned) -> list[str]:
     a = p.asked
-    pair = f"{a.models.drafter} -> {a.models.target}, {a.models.dtype}"
+    pair = f"{a.models.drafter} -> {a.models.target}, {told(asdict(a.models))}"
     load = f"batch {a.batch}, prompts of {a.prompt} tokens, answers of {a.answer}"
     if p.chip is None or p.fit is None:
         return [f"{pair}, as measured in {a.chip}; batch {a.batch}, answers of {a.answer} tokens"]
-    mesh = f"{a.mesh.data} x {a.mesh.model} {p.chip.name} (data x model)"
+    apart = f", the drafter over {a.mesh.drafter}" if a.mesh.drafter not in (None, a.mesh.model) else ""
+    mesh = f"{a.mesh.data} x {a.mesh.model} {p.chip.name} (data x model{apart})"
     parts = f"weights {_gb(p.fit.weights)}, caches {_gb(p.fit.caches)}, temporaries {_gb(p.fit.temporaries)}"
     verdict = "fits" if p.fit.fits else "does NOT fit"
     return [
         f"{pair}, on {mesh}; {load}",
         f"Memory: {verdict}: {_gb(p.fit.total)} of {_gb(p.fit.limit)} on each chip ({parts}). It would hold "
         f"{p.fit.batch} rows of such a length, or {a.batch} of {p.fit.context:,} tokens",
-        f"Peaks: {p.chip.flops / 1e12:.4g} TFLOP/s in bfloat16, {p.chip.int8_ops / 1e12:.4g} TOP/s in int8, "
-        f"{p.chip.bandwidth / 1e9:.4g} GB/s, ring {p.chip.ring / 1e9:.4g} GB/s ({', '.join(p.chip.sources)})",
+        f"Peaks: {', '.join(_peaks(p.chip))} ({', '.join(p.chip.sources)})",
     ]
+
+
+def _peaks(chip: Chip) -> list[str]:
+    given = [
+        (chip.flops, 1e12, "{:.4g} TFLOP/s in bfloat16"),
+        (chip.int8_ops, 1e12, "{:.4g} TOP/s in int8"),
+        (chip.bandwidth, 1e9, "{:.4g} GB/s"),
+        (chip.ring, 1e9, "ring {:.4g} GB/s"),
+    ]
+    return [pattern.format(value / unit) for value, unit, pattern in given if value is not None]
 
 
 def _notes(p: Planned) -> list[str]:

@@ -143,6 +143,6 @@ def _prices(stored: store.Store, points: list[Point]) -> dict[str, dict[str, Any
 
 
 def _engine(asked_for: Replay) -> Any:
-    from spec_cascades.engine import Engine  # jax
+    from spec_cascades.engine import engine_of  # jax
 
-    return Engine(**vars(asked_for.models))
+    return engine_of(asked_for.models)

@@ -32,10 +32,8 @@ def plan(experiment: Experiment, records: Sequence[Mapping[str, Any]] = ()) -> l
 
 def _plan(column: Column, experiment: Experiment, records: Sequence[Mapping[str, Any]]) -> Plan:
     sweep, points = column.sweep, expand(column.sweep)
-    n, prompt = examples(sweep.task), _prompt(sweep.task)
-    largest = max((p.decoding for p in points), key=lambda d: (d.batch_size, d.max_new_tokens, d.gamma))
-    found = {role: sizes.of(sweep.models, role, prompt, largest) for role in ("target", "drafter")}
-    known = {role: size for role, size in found.items() if size is not None}
+    n, prompt = examples(sweep.task), longest_prompt(sweep.task)
+    known = {role: size for role in ROLES if (size := _largest(sweep.models, role, prompt, points))}
     seconds = None
     if n is not None and records:
         scale = sweep.task.join / records[0]["task"]["join"]
@@ -44,6 +42,12 @@ def _plan(column: Column, experiment: Experiment, records: Sequence[Mapping[str,
         batches = sweep.repeats * -(-n // sweep.base.batch_size)
         seconds = times.from_peaks(points, times.Load(batches, prompt, known), experiment.chip)
     return Plan(column, points, n, prompt, known, seconds)
+
+
+def _largest(models: Any, role: str, prompt: int, points: Sequence[Point]) -> Size | None:
+    """The model in a role with the cache of the point that needs most; None if unknown."""
+    found = [sizes.of(models, role, prompt, point.decoding) for point in points]
+    return max((size for size in found if size), key=lambda size: size.cache, default=None)
 
 
 def examples(task: Task) -> int | None:
@@ -59,7 +63,7 @@ def examples(task: Task) -> int | None:
         return task.limit
 
 
-def _prompt(task: Task) -> int:
+def longest_prompt(task: Task) -> int:
     """The longest prompt's tokens, as far as the configuration tells."""
     if task.max_input_tokens is not None:
         return task.max_input_tokens
@@ -198,11 +202,12 @@ def _or(value: Any, pattern: str) -> str:
 def _span(seconds: times.Span | None) -> str:
     if seconds is None:
         return "unknown"
-    low, high = (_clock(s) for s in seconds)
+    low, high = (clock(s) for s in seconds)
     return low if low == high else f"{low} to {high}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """'2.5 h': seconds in the largest unit of which there are two."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"

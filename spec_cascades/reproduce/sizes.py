@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spec_cascades.config import Decoding, Models
+from spec_cascades.config import CATCH_UP, Decoding, Models
 
 
 class Size(NamedTuple):
@@ -22,11 +22,40 @@ class Size(NamedTuple):
 
     def seconds(self, tokens: int, rows: int, flops: float, bandwidth: float) -> float:
         """A call that decodes so many tokens a row: the roofline max(FLOPs / peak, bytes / bandwidth)."""
-        return max(self.flops * tokens * rows / flops, (self.read + self.cache) / bandwidth)
+        return limit(self.flops * tokens * rows, self.read + self.cache, flops, bandwidth)
 
     def prefill(self, tokens: int, rows: int, flops: float, bandwidth: float) -> float:
         """Reading the prompts: two FLOPs a parameter and token (an encoder's share of it as if all did)."""
-        return max(2 * self.parameters * tokens * rows / flops, self.held / bandwidth)
+        return limit(2.0 * self.parameters * tokens * rows, self.held, flops, bandwidth)
+
+
+def limit(flops: float, read: float, peak: float, bandwidth: float) -> float:
+    """The roofline: the seconds of so many operations or of so many bytes, whichever are more.
+
+    The one place where peaks become seconds: an experiment's estimate and a plan both end here.
+    """
+    return max(flops / peak, read / bandwidth)
+
+
+class Room(NamedTuple):
+    """What a decoding needs of a cache behind a prompt: slots, and tokens that a call reads at most
+    (`loop.reach`), for which the layers that see a window keep rings.
+    """
+
+    slots: int
+    reach: int
+
+
+def room(decoding: Decoding) -> Room:
+    """The room that the method of a decoding makes for the longest answer, as `decode.loop.start` does."""
+    longest, block = decoding.max_new_tokens, decoding.gamma + 1
+    width, reach = {
+        "speculative": (block, block),
+        "bild": (block, block),
+        "token": (1, CATCH_UP),
+        "hybrid": (longest + 1, longest + 1),
+    }.get(decoding.method, (1, 1))
+    return Room(longest + width, reach)
 
 
 def of(models: Models, role: str, prompt: int, decoding: Decoding) -> Size | None:
@@ -35,8 +64,8 @@ def of(models: Models, role: str, prompt: int, decoding: Decoding) -> Size | Non
     Known are the published sizes (`PRESETS` of the families) by the name of a repository, and whatever lies
     on this machine; nothing is fetched.
     """
-    room = decoding.max_new_tokens + decoding.gamma + 1
-    return size(getattr(models, role), models.dtype, decoding.batch_size, prompt, room, models.held(role))
+    held, rows = models.held(role), decoding.batch_size
+    return size(getattr(models, role), models.dtype, rows, prompt, room(decoding), held)
 
 
 @cache
@@ -45,10 +74,10 @@ def size(
     dtype: str,
     rows: int,
     prompt: int,
-    room: int,
+    room: Room,
     held: tuple[str, str] = ("dtype", "float32"),
 ) -> Size | None:
-    """The model of a reference, with caches for so many rows, prompts and further tokens; None if unknown.
+    """The model of a reference, with caches for so many rows, prompts and what follows; None if unknown.
 
     held: what weights and cache are held in, as `Models.held` says.
     """
@@ -95,21 +124,24 @@ def found(ref: str | None) -> tuple[Any, dict[str, Any]]:
 
 
 def _cache(
-    lm: Any, shapes: dict[str, Any], dtype: str, cached: str, prompts: tuple[int, int], room: int
+    lm: Any, shapes: dict[str, Any], dtype: str, cached: str, prompts: tuple[int, int], room: Room
 ) -> int:
     """Bytes of the cache that `prefill` makes of prompts [rows, tokens], traced with shapes alone."""
     import jax
     import jax.numpy as jnp
 
     from spec_cascades.checkpoints.tree import unflatten
+    from spec_cascades.models import stacking
     from spec_cascades.storing import cached_as
 
     rows, prompt = prompts
-    lm = cached_as(lm, cached)
+    # Stacked layers are traced once, and their caches have the bytes that they have one by one.
+    lm = stacking.arranged(cached_as(lm, cached), "scanned")
     params = unflatten({path: jax.ShapeDtypeStruct(shape, dtype) for path, shape in shapes.items()})
-    tokens = jax.ShapeDtypeStruct((rows, prompt), jnp.int32)
+    # A decoder's cache is as long as it is asked to be, however much of that a prompt fills.
+    read, given = (0, prompt) if getattr(lm, "encodes", False) else (prompt, 1)
+    tokens = jax.ShapeDtypeStruct((rows, given), jnp.int32)
     lengths = jax.ShapeDtypeStruct((rows,), jnp.int32)
-    read = 0 if getattr(lm, "encodes", False) else prompt
-    fill = lambda p, t, n: lm.prefill(lm.serving(p), t, n, read + room)[1]
+    fill = lambda p, t, n: lm.prefill(lm.serving(p), t, n, read + room.slots, room.reach)[1]
     made = jax.eval_shape(fill, params, tokens, lengths)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(made))

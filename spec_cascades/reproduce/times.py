@@ -4,12 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from spec_cascades.config import Decoding, Point
+from spec_cascades.config import CATCH_UP, Decoding, Point
 from spec_cascades.reproduce.experiment import Chip
 from spec_cascades.reproduce.sizes import Size
-
-CATCH_UP = 8
-"""Tokens a catching-up call of a token cascade reads, as in `spec_cascades.records`."""
 
 Span = tuple[float, float]
 
@@ -25,8 +22,10 @@ class Load(NamedTuple):
 def from_peaks(points: Sequence[Point], load: Load, chip: Chip) -> Span | None:
     """Seconds of all points at the chip's peaks, answers at their longest: every draft stands, or none.
 
-    A call takes max(FLOPs / peak, bytes / bandwidth); what a real loop adds is not in it. None where the size
-    of a model that a point runs is unknown.
+    A call takes `sizes.limit` of its models' weights and caches, and nothing else: these are the bounds of a
+    run whose acceptance nobody knows, every draft kept or none. What attention, verdicts, collectives and
+    launches add at an assumed acceptance is `planning.roofline`, which ends in the same `limit`. None where
+    the size of a model that a point runs is unknown.
     """
     spans = [_span(point.decoding, load, chip) for point in points]
     if any(span is None for span in spans):

@@ -54,12 +54,12 @@ def _apart(layer: Params, name: str, place: Place) -> Params:
             one, path = part if kernel in PARTS else None, f"{name}/attn/{role}/w"
             attn[role] = {"w": _flat(leaf["w"], one, kernel == "attn_vec_einsum", place, path)}
         if attn[role]["w"] is not leaf["w"]:
-            leaf["w"].delete()
+            _drop(leaf["w"])
     if "gating_einsum" in mlp:
         both = mlp.pop("gating_einsum")
         for part, role in enumerate(("gate", "up")):
             mlp[role] = _moved(lambda w, i: w[i].T, both, part, place, f"{name}/mlp/{role}")
-        both.delete()
+        _drop(both)
     return layer | {"attn": attn, "mlp": mlp}
 
 
@@ -88,5 +88,11 @@ def _join(place: Place, path: Any, *layers: Array) -> Array:
     where = place(f"{STACKED}/{path_of(path)}", (len(layers), *layers[0].shape))
     joined = jax.jit(lambda *w: jnp.stack(w), out_shardings=where)(*layers)
     for layer in layers:
-        layer.delete()
+        _drop(layer)
     return joined
+
+
+def _drop(x: Array) -> None:
+    """Frees an array that has been replaced; in a trace, where only shapes matter, there is none."""
+    if not isinstance(x, jax.core.Tracer):
+        x.delete()

@@ -236,7 +236,7 @@ def test_the_target_really_runs_only_then():
 def test_a_finished_row_calls_for_nothing():
     """The one row that would defer is over: its neighbour goes on without the target."""
     RAN.clear()
-    method = TokenCascade(COUNT, Watched(V), RULES["chow"])
+    method = TokenCascade(COUNT, Watched(V), RULES["chow"], 8)
     request = laws.request([Setting(0.5, temperature=0.0)], 2, max_new=[4, 12])
     params = hesitating((5, 6, 7))
     prompts = jnp.asarray([[0, 0], [10, 10]])

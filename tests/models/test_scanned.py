@@ -15,7 +15,7 @@ from spec_cascades.config import ConfigError, Models, load
 from spec_cascades.decode import loop, scheduler
 from spec_cascades.decode.autoregressive import Autoregressive
 from spec_cascades.decode.speculative import Speculative
-from spec_cascades.engine import Engine
+from spec_cascades.engine import engine_of
 from spec_cascades.models import llama, stacking
 from spec_cascades.models.subset import Subset
 from spec_cascades.rules import RULES
@@ -132,7 +132,7 @@ def test_a_model_to_be_cut_is_never_scanned(monkeypatch):
 
 def test_a_configuration_reaches_the_models():
     told = load(Models, None, ["layers=scanned", "drafter=null", "dtype=float32"])
-    model = Engine(**vars(told)).model("target")
+    model = engine_of(told).model("target")
     assert model.lm.scan
     assert stacking.STACKED in model.params["decoder"]
     with pytest.raises(ConfigError, match="layers: 'stacked' is not one of"):

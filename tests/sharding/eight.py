@@ -71,7 +71,7 @@ def method_of(name, models):
     if name == "target":
         return Autoregressive(target)
     if name == "token":
-        return TokenCascade(drafter, target, RULES["chow"])
+        return TokenCascade(drafter, target, RULES["chow"], 8)
     return Speculative(drafter, target, RULES[name], GAMMA)
 
 

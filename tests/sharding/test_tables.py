@@ -1,6 +1,9 @@
 """Where every family's parameters and caches lie, by name and shape alone: one device is enough."""
 
+from dataclasses import replace
+
 import jax
+import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -11,6 +14,7 @@ from spec_cascades.models.copying import Copying
 from spec_cascades.models.subset import Subset
 from spec_cascades.models.widened import Widened
 from spec_cascades.sharding.layout import factors
+from spec_cascades.sharding.serving import serving
 from spec_cascades.sharding.tables import TABLES, check, path_of, spec_of
 
 SIZES = {"data": 2, "model0": 2, "target1": 2, "target2": 2}
@@ -125,3 +129,13 @@ def test_bad_meshes_are_refused():
     with pytest.raises(ValueError, match="int has no table of shardings; the families: Gemma, Llama"):
         check(3, "target", SIZES)
     assert sharding.of(None) is None
+
+
+def test_what_is_placed_can_be_traced_where_nothing_is_freed():
+    lm = replace(GEMMA, scan=True)
+    kernel = lambda shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+    whole = jax.tree.map(kernel, gemma.shapes_of(lm.config), is_leaf=lambda x: type(x) is tuple)
+    made = jax.eval_shape(lambda p: serving(lm, p, lambda path, shape: None), whole)
+    layer = made["stacked_layers"]["attention_type_0"]
+    assert layer["attn"]["q_einsum"]["w"].shape == (2, 16, 8 * lm.config.head_dim)
+    assert layer["mlp"]["gate"].shape == (2, 16, 32)
