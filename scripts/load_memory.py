@@ -9,6 +9,9 @@ placed   onto 8 virtual CPU devices of one process, each leaf divided by 8 along
 one of N as process 0 of N connected by jax.distributed, each with one of the N devices; every process is
          measured, and the largest is reported
 
+or, with --arranged, as an engine wants it (`arranging.py`): plain, scanned, int8 and int8 scanned, on one
+device and on a mesh of 8 virtual devices of one process ("mesh").
+
 `params` are the bytes of the parameters that the process holds (parts that several devices share count once),
 `read` the bytes that it took out of the files, `tensor` the bytes of the largest leaf in the wanted dtype or
 of the largest tensor in the file, whichever is more. Memory is counted from where the process stood before
@@ -33,6 +36,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +45,10 @@ import numpy as np
 
 FILE_BYTES = 1_000_000_000
 EVERY = 0.002
-SMALL = dict(layers=1, embeddings=256, vocab=256, d_model=128, d_ff=256, head_dim=16)
-"""What is loaded before anything is measured."""
+SMALL = dict(embeddings=256, vocab=256, d_model=128, d_ff=256)
+ARRANGED = ("plain", "scanned", "int8", "int8 scanned")
+MESH = 8
+"""Devices of a mesh."""
 
 # ----------------------------------------------------------------------------------------------------
 # The checkpoint
@@ -62,13 +68,27 @@ class Drawn:
         return ((bits & 0x807F) | 0x3F00).view(jnp.bfloat16)
 
 
-def sized(preset: str, gigabytes: float, dtype: str) -> Any:
-    """The Config of a published model with as many layers as make its file at least that large."""
-    from spec_cascades.models import gemma, llama
+def sized(preset: str, gigabytes: float, dtype: str, rows: int | None) -> Any:
+    """The Config of a published model, its table cut to `rows`, deep enough for so large a file."""
+    from spec_cascades.models import gemma, llama, t5
 
-    config = (gemma.PRESETS | llama.PRESETS)[preset]
-    layers = next(n for n in range(1, 200) if n_bytes(replace(config, layers=n), dtype) >= gigabytes * 1e9)
-    return replace(config, layers=layers)
+    config = (gemma.PRESETS | llama.PRESETS | t5.PRESETS)[preset]
+    if rows is not None:
+        config = replace(config, vocab=rows, embeddings=rows)
+    deep = (replace(config, **depth(config, n)) for n in range(1, 200))
+    return next(c for c in deep if n_bytes(c, dtype) >= gigabytes * 1e9)
+
+
+def depth(config: Any, n: int) -> dict[str, int]:
+    """What makes a Config n layers deep."""
+    stacks = ("encoder_layers", "decoder_layers") if hasattr(config, "encoder_layers") else ("layers",)
+    return dict.fromkeys(stacks, n)
+
+
+def small(config: Any) -> Any:
+    """A Config of the family that is loaded before anything is measured."""
+    head = "d_kv" if hasattr(config, "d_kv") else "head_dim"
+    return replace(config, **SMALL, **depth(config, 2), **{head: 16})
 
 
 def n_bytes(config: Any, dtype: str) -> int:
@@ -94,7 +114,7 @@ def write(folder: Path, config: Any, dtype: str) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in files)
     return {
         "dtype": dtype,
-        "layers": config.layers,
+        "layers": getattr(config, next(iter(depth(config, 0)))),
         "leaves": len(leaves),
         "files": len(files),
         "bytes": size,
@@ -120,6 +140,20 @@ def place(path: str, shape: tuple[int, ...]) -> Any:
     return NamedSharding(mesh, P(*(None if i != longest else "all" for i in range(len(shape)))))
 
 
+def loading(kind: str, dtype: str) -> Callable[[str], Any]:
+    """reference -> the model, by a run's name."""
+    from spec_cascades import arranging, checkpoints, config, sharding, storing
+
+    if kind in ("whole", "placed"):
+        return lambda ref: checkpoints.load(ref, dtype, None if kind == "whole" else place)
+    words = kind.split()
+    mesh = sharding.of(config.Mesh(model=MESH) if "mesh" in words else None)
+    layers = "scanned" if "scanned" in words else "unrolled"
+    held = {"target": storing.Storage("int8" if "int8" in words else "dtype")}
+    arranged = arranging.Arrangement(dtype, mesh, layers, None, held, None)
+    return lambda ref: arranged.load(ref, "target", cut=False)
+
+
 def status(pid: int | str, key: str) -> int:
     """A line of /proc/PID/status in bytes; 0 once the process is gone."""
     try:
@@ -135,10 +169,10 @@ def child(a: argparse.Namespace) -> None:
 
     if a.processes > 1:
         jax.distributed.initialize(a.coordinator, a.processes, a.process)
-    from spec_cascades.checkpoints import load, safetensors
+    from spec_cascades.checkpoints import safetensors
 
-    where = None if a.child == "whole" else place
-    load(str(Path(a.folder) / "small"), a.dtype, where)  # imports and starts what loading needs
+    load = loading(a.child, a.dtype)
+    load(str(Path(a.folder) / "small"))  # imports and starts what loading needs
     read, part = [0], safetensors.Folder.part
 
     def counted(self: Any, name: str, index: Any) -> np.ndarray:
@@ -152,7 +186,7 @@ def child(a: argparse.Namespace) -> None:
     print(json.dumps({"anon": status("self", "RssAnon"), "rss": status("self", "VmRSS")}), flush=True)
     sys.stdin.readline()
     began = time.perf_counter()
-    loaded = load(str(Path(a.folder) / "big"), a.dtype, where)
+    loaded = load(str(Path(a.folder) / "big"))
     seconds = time.perf_counter() - began
     leaves = jax.tree.leaves(loaded.params)
     parts = ({str(s.index): s.data.nbytes for s in x.addressable_shards} for x in leaves)
@@ -224,6 +258,9 @@ def main() -> None:
     parser.add_argument("--stored", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--processes", type=int, default=8, help="of the last run, one device each")
+    parser.add_argument("--rows", type=int, help="of the table; by default the published model's")
+    parser.add_argument("--arranged", action="store_true", help="as an engine wants it")
+    parser.add_argument("--only", help="one of the arranged runs")
     parser.add_argument("--temporary", help="where the checkpoint is written, and removed")
     for hidden in ("child", "folder", "coordinator"):
         parser.add_argument(f"--{hidden}", help=argparse.SUPPRESS)
@@ -235,15 +272,20 @@ def main() -> None:
 
     from spec_cascades.sweep import versions
 
-    config = sized(a.preset, a.gigabytes, a.stored)
+    config = sized(a.preset, a.gigabytes, a.stored, a.rows)
     values = max(int(np.prod(shape)) for shape in shapes(config).values())
     tensor = values * max(jnp.dtype(a.dtype).itemsize, jnp.dtype(a.stored).itemsize)
     with tempfile.TemporaryDirectory(dir=a.temporary) as folder:
-        write(Path(folder) / "small", replace(config, **SMALL), a.stored)
+        write(Path(folder) / "small", small(config), a.stored)
         checkpoint = write(Path(folder) / "big", config, a.stored)
-        runs = {"whole": measured("whole", Path(folder), a.dtype, 1)}
-        runs["placed"] = measured("placed", Path(folder), a.dtype, 8)
-        runs[f"one of {a.processes}"] = measured("placed", Path(folder), a.dtype, 1, a.processes)
+        if a.arranged:
+            kinds = [(kind, 1) for kind in ARRANGED] + [(f"{kind} mesh", MESH) for kind in ARRANGED]
+            kinds = [(kind, n) for kind, n in kinds if a.only in (None, kind)]
+            runs = {kind: measured(kind, Path(folder), a.dtype, n) for kind, n in kinds}
+        else:
+            runs = {"whole": measured("whole", Path(folder), a.dtype, 1)}
+            runs["placed"] = measured("placed", Path(folder), a.dtype, 8)
+            runs[f"one of {a.processes}"] = measured("placed", Path(folder), a.dtype, 1, a.processes)
     for run in runs.values():
         run["beyond"] = round((run["anon"] - run["params"]) / tensor, 3)
     given = {"preset": a.preset, "dtype": a.dtype, "checkpoint": checkpoint, "tensor": tensor}

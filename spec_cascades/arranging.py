@@ -8,6 +8,7 @@ from spec_cascades import checkpoints, kernels, methods, storing
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.models import chunks, stacking
 from spec_cascades.sharding import Layout
+from spec_cascades.sharding.serving import serving
 from spec_cascades.storing import Storage
 
 
@@ -29,16 +30,16 @@ class Arrangement(NamedTuple):
         cut: a drafter is to share the first layers' arrays. Raises ValueError as `checkpoints.load`, and for
         what the model or this machine cannot do.
         """
-        layout, storage = self.layout, self.storage[role]
-        place = None if layout is None else layout.place(checkpoints.peek(ref).lm, role)
-        loaded = checkpoints.load(ref, self.dtype, place)
-        lm = chunks.of(stacking.arranged(loaded.lm, self.layers, cut), self.chunk)
+        layout, storage, found = self.layout, self.storage[role], checkpoints.unread(ref)
+        lm = chunks.of(stacking.arranged(found.lm, self.layers, cut), self.chunk)
         if self.attention == "kernel":
             if storage.cache == "int8":
                 raise ValueError("attention 'kernel' reads no int8 cache: take 'dense', or another cache")
             lm = kernels.attached(lm, mesh=layout is not None)
-        serve = lm.serving if layout is None else partial(layout.serving, lm, role)
-        return storing.arranged(loaded._replace(lm=lm), storage, serve)
+        place = None if layout is None else layout.place(lm, role)
+        serve = lm.serving if layout is None else partial(serving, lm)
+        params = found.read(self.dtype, place, serve, storing.HOLD[storage.weights])
+        return Loaded(storing.cached_as(lm, storage.cache), params, found.tokenizer, found.config, ref)
 
     def exited(self, target: Loaded, layers: int) -> Loaded:
         """The target's first layers as a drafter that shares its arrays. Raises ValueError where none can."""

@@ -1,16 +1,19 @@
 """How a loaded model lies in memory: weights as they were read or as int8, the cache in its own dtype."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from spec_cascades.checkpoints import Loaded
+from spec_cascades.checkpoints.leaves import Leaf
+from spec_cascades.checkpoints.placing import Hold, array
 from spec_cascades.int8 import Int8, rounded
-from spec_cascades.typing import Params
+from spec_cascades.typing import Array, Params
 
 SHARED_AXIS = {
     "embedding": -1,
@@ -19,6 +22,8 @@ SHARED_AXIS = {
     "w": -2,
     "gating_einsum": -2,
     "linear": -2,
+    "gate": -2,
+    "up": -2,
 }
 """Leaves of a served tree that are held as int8, and the axis that shares a scale: a table's rows and a
 kernel's columns have one each. Norms, biases and whatever else a tree holds stay as they are."""
@@ -29,18 +34,6 @@ class Storage(NamedTuple):
 
     weights: str = "dtype"
     cache: str = "float32"
-
-
-def arranged(loaded: Loaded, storage: Storage, serve: Callable[[Params], Params] | None = None) -> Loaded:
-    """The model as `storage` wants it, its parameters as decoding does.
-
-    Takes the parameters over: where they become int8 their dictionaries are emptied on the way. serve: how
-    they are made as decoding wants them, None for the model's own `serving`.
-    """
-    params = (serve or loaded.lm.serving)(loaded.params)
-    # Nothing else may hold the tree as it was read, or no tensor could go before all are done.
-    loaded = loaded._replace(lm=cached_as(loaded.lm, storage.cache), params=None)
-    return loaded._replace(params=as_int8(params) if storage.weights == "int8" else params)
 
 
 def as_int8(params: Params) -> Params:
@@ -54,14 +47,66 @@ def as_int8(params: Params) -> Params:
         leaf = params.pop(name)
         if isinstance(leaf, Mapping):
             made[name] = as_int8(leaf)
-        elif name in SHARED_AXIS and leaf.ndim >= 2:
+        elif _quantised(name, leaf):
             made[name] = jax.block_until_ready(_rounded(leaf, SHARED_AXIS[name], leaf.dtype))
         else:
             made[name] = leaf
     return made
 
 
-_rounded = partial(jax.jit, static_argnums=(1, 2))(rounded)
+def _quantised(name: str, leaf: Any) -> bool:
+    return name in SHARED_AXIS and leaf.ndim >= 2
+
+
+def read_as_int8(path: str, leaf: Leaf, dtype: str, sharding: Sharding | None) -> Any:
+    """A leaf read in `dtype` and held as `as_int8` holds it; of stacked layers one after another.
+
+    A scale is shared along its axis over all devices that divide it.
+    """
+    name = path.rpartition("/")[2]
+    if not _quantised(name, leaf):
+        return array(path, leaf, dtype, sharding)
+    axis, where = SHARED_AXIS[name], _sharding(sharding, SHARED_AXIS[name], leaf.ndim, dtype)
+    if not leaf.layers or (sharding is not None and sharding.shard_shape(leaf.shape)[0] < leaf.shape[0]):
+        return jax.block_until_ready(_rounded(array(path, leaf, dtype, sharding), axis, dtype, where))
+    held = None
+    for i in range(len(leaf.layers)):
+        one = _rounded(array(path, leaf.layer(i), dtype, sharding), axis, dtype, where)
+        held = jax.block_until_ready(_put(held or _empty(one, len(leaf.layers), where), one, i))
+    return held
+
+
+HOLD: Mapping[str, Hold] = {"dtype": array, "int8": read_as_int8}
+"""models.weights -> how a leaf is held as soon as it is read."""
+
+
+def _sharding(values: Sharding | None, axis: int, ndim: int, dtype: str) -> Int8 | None:
+    """Where values and scales lie: a scale as the values that it belongs to, whole along its axis."""
+    if values is None:
+        return None
+    spec = [*values.spec, *[None] * (ndim - len(values.spec))]
+    spec[axis] = None
+    return Int8(values, NamedSharding(values.mesh, PartitionSpec(*spec)), jnp.dtype(dtype))
+
+
+def _laid(x: Int8, where: Int8 | None) -> Int8:
+    return x if where is None else lax.with_sharding_constraint(x, where)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _rounded(x: Array, axis: int, dtype: Any, where: Int8 | None = None) -> Int8:
+    return _laid(rounded(x, axis, dtype), where)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _empty(one: Int8, n: int, where: Int8 | None) -> Int8:
+    return _laid(jax.tree.map(lambda x: jnp.zeros((n, *x.shape[1:]), x.dtype), one), where)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(held: Int8, one: Int8, i: int) -> Int8:
+    """Writes layer i in place."""
+    return jax.tree.map(lambda x, part: lax.dynamic_update_slice_in_dim(x, part, i, 0), held, one)
 
 
 def cached_as(lm: Any, dtype: str) -> Any:

@@ -7,7 +7,6 @@ import pytest
 import tiny
 
 from spec_cascades import storing
-from spec_cascades.checkpoints import Loaded
 from spec_cascades.checkpoints.tree import flatten
 from spec_cascades.config import ConfigError, Generate, Models, load
 from spec_cascades.engine import Engine
@@ -63,16 +62,11 @@ def test_wrapped_models_are_reached():
     assert subset["place"].dtype == jnp.int32
 
 
-def test_arranging_takes_the_parameters_over():
-    lm, params = served("llama")
-    got = storing.arranged(Loaded(lm, params, None, None, "x"), storing.Storage("int8", "bfloat16"))
-    assert got.lm.cache_dtype == jnp.bfloat16
-    assert params == {}
-    plain = storing.arranged(Loaded(lm, served("llama")[1], None, None, "x"), storing.Storage())
-    assert not any(isinstance(x, Int8) for x in flatten(plain.params).values())
-    assert storing.bytes_a_weight(plain.params) == 4
+def test_what_a_weight_takes():
+    _, params = served("llama")
+    assert storing.bytes_a_weight(params) == 4
     # The largest tensor is the table, [48, 16]: a byte a weight and a scale a row.
-    assert storing.bytes_a_weight(got.params) == 1 + 4 / 16
+    assert storing.bytes_a_weight(storing.as_int8(params)) == 1 + 4 / 16
 
 
 @pytest.mark.parametrize(

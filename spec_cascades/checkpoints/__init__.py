@@ -1,20 +1,21 @@
 """Models by reference: the embedded pair, the Hugging Face hub, package indexes, buckets and local files."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from spec_cascades.checkpoints import drafter, gguf, orbax, references, safetensors, t5x, vocabulary
-from spec_cascades.checkpoints.families.base import Opened
-from spec_cascades.checkpoints.placing import Placement, build, spread
+from spec_cascades.checkpoints.families.base import Family, Opened
+from spec_cascades.checkpoints.leaves import Leaf
+from spec_cascades.checkpoints.placing import Hold, Placement, array, build, served
 from spec_cascades.checkpoints.references import EMBEDDED
 from spec_cascades.checkpoints.safetensors import save
-from spec_cascades.checkpoints.tree import CheckpointError, flatten
+from spec_cascades.checkpoints.tree import CheckpointError
 from spec_cascades.tokenizers import Tokenizer, from_gguf
 from spec_cascades.typing import Params
 
-__all__ = ["EMBEDDED", "CheckpointError", "Header", "Loaded", "load", "peek", "save"]
+__all__ = ["EMBEDDED", "CheckpointError", "Header", "Loaded", "Unread", "load", "peek", "save", "unread"]
 
 
 class Loaded(NamedTuple):
@@ -41,6 +42,34 @@ class Header(NamedTuple):
     path: Path | None
 
 
+class Unread(NamedTuple):
+    """A model of which headers are read; stored, path: as in `Header`; leaves: its weights by path."""
+
+    lm: Any
+    tokenizer: Tokenizer | None
+    config: Any
+    leaves: Mapping[str, Leaf]
+    stored: Mapping[str, int]
+    path: Path | None
+    family: Family
+
+    def read(
+        self,
+        dtype: str,
+        place: Placement | None = None,
+        serve: Callable[[Params], Params] | None = None,
+        hold: Hold = array,
+    ) -> Params:
+        """The weights in `dtype`, each read to where it lies at the end and as it is held there.
+
+        serve: the tree as decoding wants it, of the tree as the checkpoint has it (`lm.serving`); None for
+        the checkpoint's; place, hold: see `placing.build`, of leaves as served. Raises ValueError as `load`.
+        """
+        self.family.check_dtype(dtype)
+        leaves = self.leaves if serve is None else served(self.leaves, serve)
+        return build(leaves, dtype, place, hold)
+
+
 def load(ref: str, dtype: str = "bfloat16", place: Placement | None = None) -> Loaded:
     """The model that `ref` names, its weights in `dtype` ("float32" or "bfloat16").
 
@@ -51,32 +80,28 @@ def load(ref: str, dtype: str = "bfloat16", place: Placement | None = None) -> L
     cannot be fetched, a sharding that does not divide its leaf, and (CheckpointError) tensors that are
     missing, unused or of the wrong shape.
     """
-    path = _fetch(ref)
-    if path is not None and (target := drafter.target_of(path)) is not None:
-        return _drafter(path, target, ref, dtype, place)
-    opened, config, tokenizer = _describe(path, ref)
-    opened.family.check_dtype(dtype)
-    return Loaded(opened.family.lm(config), opened.read(dtype, place), tokenizer, config, ref)
+    found = unread(ref)
+    return Loaded(found.lm, found.read(dtype, place), found.tokenizer, found.config, ref)
 
 
 def peek(ref: str) -> Header:
-    """What `ref` names, as far as headers tell; of a distilled drafter the layers that are its own are read.
+    """What `ref` names, as far as headers tell. Raises ValueError as `load` does."""
+    found = unread(ref)
+    count = sum(math.prod(leaf.shape) for leaf in found.leaves.values())
+    return Header(found.lm, found.tokenizer, found.config, count, found.stored, found.path)
 
-    Raises ValueError as `load` does.
-    """
+
+def unread(ref: str) -> Unread:
+    """What `ref` names, to be read once it is known how. Raises ValueError as `load` does."""
     path = _fetch(ref)
     if path is not None and (target := drafter.target_of(path)) is not None:
-        whole = peek(target)
-        lm, shapes, config = drafter.describe(path, whole.config)
-        held = safetensors.open_folder(path).bytes_by_dtype()
-        return Header(lm, whole.tokenizer, config, _count(shapes), held, path)
+        # Its table, head and tokenizer are the target's, of which nothing else is read.
+        opened, config, tokenizer = _describe(_fetch(target), target)
+        lm, leaves, small, held = drafter.open_model(path, opened.leaves, config)
+        return Unread(lm, tokenizer, small, leaves, held, path, opened.family)
     opened, config, tokenizer = _describe(path, ref)
-    shapes = flatten(opened.family.shapes_of(config))
-    return Header(opened.family.lm(config), tokenizer, config, _count(shapes), opened.stored, path)
-
-
-def _count(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    return sum(math.prod(shape) for shape in shapes.values())
+    lm = opened.family.lm(config)
+    return Unread(lm, tokenizer, config, opened.leaves, opened.stored, path, opened.family)
 
 
 def _describe(path: Path | None, ref: str) -> tuple[Opened, Any, Tokenizer | None]:
@@ -117,15 +142,3 @@ def _bucket(ref: str) -> Opened:
         return t5x.open_model(t5x.bucket(ref))
     except t5x.Unreachable as error:
         raise ValueError(references.unreachable(ref, error)) from error
-
-
-def _drafter(path: Path, target: str, ref: str, dtype: str, place: Placement | None) -> Loaded:
-    """A distilled drafter, whose table, head and tokenizer are its target's: nothing else of that is read.
-
-    The two are read whole, and what was made of them is then moved to its place leaf by leaf.
-    """
-    opened, config, tokenizer = _describe(_fetch(target), target)
-    opened.family.check_dtype(dtype)
-    shared = {name: leaf for name, leaf in opened.leaves.items() if drafter.is_shared(name)}
-    lm, params, small = drafter.read(path, build(shared, dtype), config, dtype)
-    return Loaded(lm, params if place is None else spread(params, place), tokenizer, small, ref)

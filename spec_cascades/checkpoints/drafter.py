@@ -1,18 +1,19 @@
 """Distilled drafters: a folder that holds what was trained, and names the target that holds the rest."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from spec_cascades.checkpoints import families
-from spec_cascades.checkpoints.tree import CheckpointError, as_weight, check_exact, flatten, unflatten
+from spec_cascades.checkpoints import leaves, safetensors
+from spec_cascades.checkpoints.leaves import Leaf
+from spec_cascades.checkpoints.placing import build
+from spec_cascades.checkpoints.tree import CheckpointError, check_exact, check_floating, flatten, unflatten
 from spec_cascades.typing import Params
 
 MODEL_TYPE = "distilled_drafter"
@@ -57,35 +58,23 @@ class Stored(NamedTuple):
     ids: np.ndarray | None
 
 
-def read(path: Path, target: Params, config: Any, dtype: str) -> tuple[Any, Params, Any]:
-    """LM, parameters and Config of the drafter in a folder, given its target's parameters and Config.
+def open_model(
+    path: Path, target: Mapping[str, Leaf], config: Any
+) -> tuple[Any, dict[str, Leaf], Any, dict[str, int]]:
+    """LM, leaves by path, Config and bytes by dtype of the drafter in a folder, given its target's leaves and
+    Config.
 
     Raises CheckpointError as `stored` does.
     """
     from spec_cascades.distill import student
 
-    drafter, trunk, ids = stored(path, config, dtype)
-    small = student.config_of(config, drafter, ids)
-    lm, params = student.assemble(target, config, small, trunk, ids)
-    return lm, params, small
-
-
-def describe(path: Path, config: Any) -> tuple[Any, dict[str, tuple[int, ...]], Any]:
-    """LM, shapes by path and Config of the drafter in a folder, given its target's Config.
-
-    Raises CheckpointError as `stored` does.
-    """
-    from spec_cascades.distill import student
-
-    drafter, trunk, ids = stored(path, config, "float32")
-    small = student.config_of(config, drafter, ids)
-    shapes = flatten(families.by_config(config).shapes_of(config)).items()
-    shared = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes if is_shared(name)}
-    whole = jax.eval_shape(
-        lambda target: student.assemble(target, config, small, trunk, ids)[1], unflatten(shared)
-    )
-    lm = student.lm_of(config, small, ids)
-    return lm, {name: leaf.shape for name, leaf in flatten(whole).items()}, small
+    found = _open(path, config)
+    small = student.config_of(config, found.drafter, found.ids)
+    shared = unflatten({name: leaf for name, leaf in target.items() if is_shared(name)})
+    lm, tree = student.assemble(shared, config, small, unflatten(found.trunk), found.ids)
+    # Where an id has its logit is computed, not stored.
+    own = {name: x if isinstance(x, Leaf) else leaves.of(x) for name, x in flatten(tree).items()}
+    return lm, own, small, safetensors.open_folder(path).bytes_by_dtype()
 
 
 def stored(path: Path, config: Any, dtype: str) -> Stored:
@@ -93,19 +82,26 @@ def stored(path: Path, config: Any, dtype: str) -> Stored:
 
     Raises CheckpointError unless the folder holds exactly the trunk's tensors and ids within the target's.
     """
-    from spec_cascades.config import build
+    found = _open(path, config)
+    return found._replace(trunk=build(found.trunk, dtype))
+
+
+def _open(path: Path, config: Any) -> Stored:
+    """As `stored`, the trunk as leaves by path."""
+    from spec_cascades.config import build as filled
     from spec_cascades.distill import student
     from spec_cascades.distill.settings import Drafter
 
     settings = json.loads((path / CONFIG).read_text("utf-8"))
-    drafter = build(Drafter, settings.get("drafter", {}), "drafter.")
-    with safe_open(path / WEIGHTS, "numpy") as file:
-        held = {name: file.get_tensor(name) for name in file.keys()}
-    ids = held.pop(IDS, None)
+    drafter = filled(Drafter, settings.get("drafter", {}), "drafter.")
+    folder = safetensors.open_folder(path)
+    shapes = dict(folder.shapes)
+    ids = None if (shape := shapes.pop(IDS, None)) is None else folder.part(IDS, leaves.whole(shape))
     if (ids is None) != (drafter.vocabulary is None):
         raise CheckpointError(f"{path}: {IDS} and drafter.vocabulary ({drafter.vocabulary}) disagree")
     if ids is not None and not (ids.size and ids.min() >= 0 and ids.max() < config.vocab):
         raise CheckpointError(f"{path}: {IDS} lie outside the target's {config.vocab} ids")
-    check_exact(student.shapes(config, drafter), {name: x.shape for name, x in held.items()}, str(path))
-    trunk = unflatten({name: as_weight(name, value, dtype) for name, value in held.items()})
-    return Stored(drafter, trunk, ids)
+    check_exact(student.shapes(config, drafter), shapes, str(path))
+    for name in shapes:
+        check_floating(name, folder.dtypes[name])
+    return Stored(drafter, {name: safetensors.leaf(folder, name) for name in shapes}, ids)

@@ -12,7 +12,7 @@ import numpy as np
 from spec_cascades.checkpoints import families
 from spec_cascades.checkpoints.families.base import Family, Opened, Place
 from spec_cascades.checkpoints.families.llama import HEAD, TABLE
-from spec_cascades.checkpoints.placing import Index, Leaf
+from spec_cascades.checkpoints.leaves import Index, Leaf
 from spec_cascades.checkpoints.tree import CheckpointError, check_exact, flatten
 from spec_cascades.models.llama import Config, Linear, Llama3
 from spec_cascades.typing import Params

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from spec_cascades.checkpoints import families
 from spec_cascades.checkpoints.families.base import Family, Opened, stored
-from spec_cascades.checkpoints.placing import Leaf
+from spec_cascades.checkpoints.leaves import Leaf
 from spec_cascades.checkpoints.stores import CHUNK, Array, Stores
 from spec_cascades.checkpoints.tree import CheckpointError, check_exact, check_floating, flatten, unflatten
 from spec_cascades.typing import Params

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from spec_cascades.checkpoints import families
 from spec_cascades.checkpoints.families.base import Family, Opened, Place, stored
-from spec_cascades.checkpoints.placing import Index, Leaf, joined_cover, whole
+from spec_cascades.checkpoints.leaves import Index, Leaf, joined_cover, whole
 from spec_cascades.checkpoints.tree import CheckpointError, Shapes, check_exact, check_floating, flatten
 from spec_cascades.typing import Params
 
@@ -181,6 +181,11 @@ def _leaves(folder: Folder, places: Mapping[str, Place], shapes: Shapes) -> dict
     for name, place in places.items():
         parts.setdefault(place.path, {})[name] = place
     return {path: Leaf(shapes[path], partial(_fill, folder, own)) for path, own in parts.items()}
+
+
+def leaf(folder: Folder, name: str) -> Leaf:
+    """One tensor as the file has it."""
+    return Leaf(folder.shapes[name], partial(_copy, folder, name, folder.shapes[name]))
 
 
 def _fill(folder: Folder, parts: Mapping[str, Place], out: np.ndarray, index: Index) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spec_cascades.checkpoints.placing import Index, Leaf
+from spec_cascades.checkpoints.leaves import Index, Leaf
 from spec_cascades.checkpoints.tree import CheckpointError
 
 CHUNK = 2**22

@@ -12,7 +12,7 @@ import numpy as np
 
 from spec_cascades.checkpoints import families
 from spec_cascades.checkpoints.families.base import Family, Opened, stored
-from spec_cascades.checkpoints.placing import Index, Leaf, apart_cover
+from spec_cascades.checkpoints.leaves import Index, Leaf, apart_cover
 from spec_cascades.checkpoints.stores import copy
 from spec_cascades.checkpoints.tree import CheckpointError, check_exact, check_floating, flatten
 from spec_cascades.typing import Params

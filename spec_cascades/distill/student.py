@@ -89,8 +89,8 @@ def frozen(params: Params, config: Any, ids: np.ndarray | None) -> Params:
     if ids is None:
         return own | ({HEAD: params[HEAD]} if HEAD in params else {})
     if HEAD in params:
-        return own | {HEAD: {"kernel": jnp.asarray(params[HEAD]["kernel"])[:, ids]}}
-    return own | {HEAD: {"kernel": jnp.asarray(params[TABLE][kind_of(config).table])[ids].T}}
+        return own | {HEAD: {"kernel": params[HEAD]["kernel"].take(ids, axis=1)}}
+    return own | {HEAD: {"kernel": params[TABLE][kind_of(config).table].take(ids, axis=0).T}}
 
 
 def assemble(

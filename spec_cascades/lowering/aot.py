@@ -101,8 +101,7 @@ def params(lm: Any, shapes: Any, dtype: Any, role: str, at: sharding.Layout) -> 
     """
     place = at.place(lm, role)
     whole = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, dtype), shapes, is_leaf=lambda x: type(x) is tuple)
-    # Placed nowhere: inside a trace only the shapes matter.
-    served = jax.eval_shape(lambda p: serving(lm, p, lambda path, shape: None), whole)
+    served = jax.eval_shape(lambda p: serving(lm, p), whole)
     put = lambda path, x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place(path_of(path), x.shape))
     return jax.tree_util.tree_map_with_path(put, served)
 

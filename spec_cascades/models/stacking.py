@@ -22,7 +22,12 @@ def stack(params: Params, names: Sequence[str]) -> Params:
     """The tree with its layers, alike and named in order, joined under `STACKED`."""
     rest = {name: w for name, w in params.items() if name not in set(names)}
     layers = [params[name] for name in names]
-    return rest | ({STACKED: jax.tree.map(lambda *w: jnp.stack(w), *layers)} if layers else {})
+    return rest | ({STACKED: jax.tree.map(joined, *layers)} if layers else {})
+
+
+def joined(*layers: Any) -> Any:
+    """Arrays alike on a new first axis; those of a checkpoint not read yet join by a method of their own."""
+    return layers[0].stack(*layers[1:]) if hasattr(layers[0], "stack") else jnp.stack(layers)
 
 
 def check(params: Params, scan: bool) -> None:

@@ -60,11 +60,11 @@ class Layout:
         return jax.tree_util.tree_map_with_path(put, params)
 
     def serving(self, lm: Any, role: str, params: Params) -> Params:
-        """A checkpoint's parameters as decoding wants them on the mesh; those already placed are used up.
+        """A checkpoint's parameters, which are whole on this host, as decoding wants them on the mesh.
 
         Raises ValueError as `place`.
         """
-        return serving(lm, self.params(lm, role, params), self.place(lm, role))
+        return self.params(lm, role, serving(lm, params))
 
     def batch(self, tokens: Array, lengths: Array, request: Request) -> tuple[Array, Array, Request]:
         """Prompts and what their rows ask for, on the mesh.

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spec_cascades.checkpoints import placing
+from spec_cascades.checkpoints import leaves
 
 HERE = Path(__file__).parent
 LAYOUTS = ("first", "last", "both", "eight")
@@ -100,10 +100,10 @@ def test_parts_of_joined_axes_and_back(apart, joined):
     value = np.arange(np.prod(apart)).reshape(apart)
     other = value.reshape(joined)
     for index in parts(apart):
-        cover, block, inside = placing.joined_cover(index, apart, joined)
+        cover, block, inside = leaves.joined_cover(index, apart, joined)
         np.testing.assert_array_equal(other[cover].reshape(block)[inside], value[index])
     for index in parts(joined):
-        cover, block, inside = placing.apart_cover(index, apart, joined)
+        cover, block, inside = leaves.apart_cover(index, apart, joined)
         np.testing.assert_array_equal(value[cover].reshape(block)[inside], other[index])
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades.checkpoints.placing import Index, Leaf, Placement, build
+from spec_cascades.checkpoints.leaves import Index, Leaf
+from spec_cascades.checkpoints.placing import Placement, build
 from spec_cascades.checkpoints.tree import Shapes
 from spec_cascades.typing import Params
 

@@ -1,16 +1,14 @@
 """Gemma's parameters: the official tree, drawn at random, flattened for serving, stacked for a scan."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from spec_cascades.int8 import Int8
 from spec_cascades.models.gemma.config import Config
-from spec_cascades.models.stacking import STACKED
-from spec_cascades.typing import Array, Float, Params, PRNGKeyArray
+from spec_cascades.models.stacking import STACKED, joined
+from spec_cascades.typing import Array, Params, PRNGKeyArray
 
 
 def init(key: PRNGKeyArray, config: Config, dtype: Any = jnp.float32) -> Params:
@@ -47,12 +45,17 @@ def shapes_of(config: Config) -> dict[str, Any]:
     return table | {f"layer_{i}": layer for i in range(c.layers)}
 
 
-def kernel_of(w: Float[Array, "..."] | Int8, *inputs: int) -> Float[Array, "i o"] | Int8:
-    """An official einsum as [in, out], given the axes summed over; what has two axes is one already."""
+def kernel_of(w: Any, *inputs: int) -> Any:
+    """An official einsum as [in, out], given the axes summed over; what has two axes is one already.
+
+    w: [...], an array, one held as int8, or one of a checkpoint not read yet.
+    """
     if w.ndim == 2:
         return w
-    front = jnp.moveaxis(w, inputs, range(len(inputs)))
-    return front.reshape(math.prod(w.shape[i] for i in inputs), -1)
+    summed = [i % w.ndim for i in inputs]
+    order = (*summed, *(i for i in range(w.ndim) if i not in summed))
+    size = math.prod(w.shape[i] for i in summed)
+    return w.transpose(*order).reshape(size, math.prod(w.shape) // size)
 
 
 def serving(params: Params, config: Config) -> Params:
@@ -67,17 +70,15 @@ def _flat_layer(layer: Params) -> Params:
     return layer | {"attn": attn | flat, "mlp": mlp | {"gating_einsum": kernel_of(mlp["gating_einsum"], -1)}}
 
 
-def stack(
-    params: Params, config: Config, join: Callable[..., Array] = lambda path, *w: jnp.stack(w)
-) -> Params:
+def stack(params: Params, config: Config) -> Params:
     """The parameters with layers of equal place in the pattern joined on a new first axis, for a scan.
 
     `stacked_layers/attention_type_j` holds layers j, j + pattern, ...; those of a last, incomplete pattern
-    stay as they are. join(path, *leaves): the layers' leaves of one path within a layer, joined.
+    stay as they are.
     """
     n, p = config.layers // config.pattern, config.pattern
     layers = lambda j: [params[f"layer_{i}"] for i in range(j, n * p, p)]
-    group = lambda j: jax.tree_util.tree_map_with_path(join, *layers(j))
+    group = lambda j: jax.tree.map(joined, *layers(j))
     rest = {name: w for name, w in params.items() if not name.startswith("layer_")}
     rest |= {f"layer_{i}": params[f"layer_{i}"] for i in range(n * p, config.layers)}
     return rest | ({STACKED: {f"attention_type_{j}": group(j) for j in range(p)}} if n else {})
