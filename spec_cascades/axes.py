@@ -33,6 +33,11 @@ def names(n: int, role: str = "target", sizes: Any = None) -> tuple[str, ...]:
     return tuple(found)
 
 
+def around() -> bool:
+    """Whether there is a mesh."""
+    return bool(_around())
+
+
 def rows(b: int, sizes: Any = None) -> str | None:
     """The axis over which b rows are divided; None where they do not divide."""
     sizes = _around() if sizes is None else sizes
