@@ -5,6 +5,7 @@ import io
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,9 +18,12 @@ import yaml
 from hlo import moved
 
 from spec_cascades import along, cli, engine, methods
+from spec_cascades.audit import greedy, sampled
 from spec_cascades.audit import laws as audited
+from spec_cascades.audit.settings import Audit
 from spec_cascades.checkpoints import Loaded
-from spec_cascades.config import Decoding, Mesh
+from spec_cascades.config import Decoding, Mesh, Models
+from spec_cascades.models import layers
 from spec_cascades.models.markov import Markov
 from spec_cascades.rules import RULES
 from spec_cascades.trace import figures, running
@@ -35,10 +39,11 @@ EDITED = Decoding(
 BASE = {"temperature": 1.0, "max_new_tokens": 8, "gamma": 2, "batch_size": 3}
 
 
-def wide(mesh):
-    """An engine of tiny Gemmas of 1,024 ids, whose target has fewer key heads than devices."""
-    made = engine.Engine("tiny", "tiny", "float32", mesh=mesh)
-    for role, (lm, params) in eight.pair("gemma2").items():
+def wide(mesh, family="gemma2", dtype="float32"):
+    """An engine of tiny models of 1,024 ids; Gemma's target has fewer key heads than devices."""
+    made = engine.Engine("tiny", "tiny", dtype, mesh=mesh)
+    for role, (lm, params) in eight.pair(family).items():
+        params = jax.tree.map(lambda x: x.astype(dtype), params)
         params = lm.serving(params) if mesh is None else made._layout.serving(lm, role, params)
         made._loaded[role] = Loaded(lm, params, toys.Words(1000), SimpleNamespace(context=None), "tiny")
     return made
@@ -89,6 +94,33 @@ def widths():
     }
 
 
+def rounded():
+    """A bfloat16 pair on a mesh, sums over devices rounded as on a TPU: a law, and greedy tokens against what
+    one device holds of them.
+    """
+    token = layers.backend.set("tpu")
+    there, plain = (wide(mesh, "llama", "bfloat16") for mesh in (MESH, None))
+    asked = Decoding(temperature=0.7, rule="lossless", alpha=0.0, max_new_tokens=2, gamma=2)
+    settings = dict(law_prompts=1, samples=1024, rows=512, likely=0.02)
+    sampled.READINGS = {"bfloat16": (None,)}  # to compile less; further readings only make more samples fit
+    (law,) = sampled.check(Audit(Models("tiny", "tiny", "bfloat16"), asked, **settings), there, TEXTS[:1])
+    greedily = replace(asked, temperature=0.0)
+    texts = [f"{i} {37 * i} {11 * i}" for i in range(3, 19)]
+    answers = [a.tokens for a in there.run(texts * 32, greedily).answers[: len(texts)]]
+    noise, gaps = [0.0], []
+    for i in range(0, len(texts), 4):  # as many as an audit reads in a call
+        given = texts[i : i + 4], answers[i : i + 4], greedily, "target"
+        for tokens, here, other in zip(
+            given[1], along.alone(plain, *given), along.alone(there, *given), strict=True
+        ):
+            wrong = {t for t, token in enumerate(tokens) if here.p[t].argmax() != token}
+            noise.append(greedy._noise(here, other, wrong).gap)
+            gaps += [greedy._gap(here.p_raw[t : t + 1]) for t in sorted(wrong)]
+    layers.backend.reset(token)
+    told = {key: float(law[key]) for key in ("passed", "p_value", "cells", "enumerated")}
+    return told | {"noise": max(noise), "gaps": gaps, "distinct": len({t for row in answers for t in row})}
+
+
 def said(*arguments):
     """[exit code, stdout, stderr] of the command line."""
     out, err = io.StringIO(), io.StringIO()
@@ -106,16 +138,6 @@ def replayed(folder, mesh):
     code = command(folder, "replay", task=task, base=BASE, points=points, output=str(folder / "out"))
     lines = (folder / "out/replay.jsonl").read_text().splitlines()
     return code, [[x[key] for x in map(json.loads, lines)] for key in ("rejection_rate", "acceptance")]
-
-
-def tuned(folder):
-    """Exit code and what `tune` says of the toy drafter on a mesh."""
-    engine.Engine = lambda **models: toys.engine(mesh=MESH)
-    (folder / "many.tsv").write_text("".join(f"{i % 7} {i % 3}\t{i % 7} 2\n" for i in range(42)))
-    task, points = {"path": str(folder / "many.tsv")}, [{"method": "drafter"}]
-    return command(
-        folder, "tune", task=task, base=BASE, points=points, loss=100.0, output=str(folder / "out")
-    )
 
 
 def command(folder, name, **settings):
@@ -157,6 +179,7 @@ REAL = engine.Engine
 def main():
     say("pairs", pairs())
     say("widths", widths())
+    say("bfloat16", rounded())
     # Eight ids for the toy, so that its vocabulary divides.
     laws.VOCAB, laws.LM = 8, Markov(8)
     laws.tables.cache_clear()
@@ -170,8 +193,6 @@ def main():
         "traces",
         {"same": words == words_there, "off": off(numbers, numbers_there), "disagreements": int(words[-1])},
     )
-    with tempfile.TemporaryDirectory() as folder:
-        say("tune", {"said": tuned(Path(folder))})
     say("refusals", refusals())
 
 
