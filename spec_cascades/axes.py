@@ -9,6 +9,7 @@ nothing here does anything.
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from spec_cascades.typing import Array
@@ -31,6 +32,16 @@ def names(n: int, role: str = "target", sizes: Any = None) -> tuple[str, ...]:
         found.append(name)
         product *= size
     return tuple(found)
+
+
+def around() -> bool:
+    """Whether there is a mesh."""
+    return bool(_around())
+
+
+def divided() -> bool:
+    """Whether some model is divided: there is a mesh, and not of rows alone."""
+    return bool(names(0))
 
 
 def rows(b: int, sizes: Any = None) -> str | None:
@@ -76,6 +87,17 @@ def by_vocabulary(x: Array, b: int = 0) -> Array:
     if x.ndim > 1:
         spec[b] = rows(x.shape[b])
     return _constrained(x, P(*spec))
+
+
+def chosen(x: Array, at: Array) -> Array:
+    """[b, v], row b's number at[b] of x [b, w, v].
+
+    On a mesh w numbers are added up of which one is not zero: a TPU's partitioner gathers the vocabulary of
+    rows that are divided, too, to index them.
+    """
+    if not _around():
+        return jnp.take_along_axis(x, at[:, None, None], axis=1)[:, 0]
+    return jnp.sum(jnp.where(jnp.arange(x.shape[1])[:, None] == at[:, None, None], x, 0), axis=1)
 
 
 def by_heads(tree: Any, role: str) -> Any:

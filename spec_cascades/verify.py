@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from spec_cascades import axes
 from spec_cascades.probs import Pair, draw
 from spec_cascades.rules import Rule
 from spec_cascades.typing import Array, Float, Int
@@ -48,7 +49,7 @@ def verify(
     stands = noise.accept * q_drafts < rule.at(pair, drafts, alpha[:, None, None])
     stands = stands & (jnp.arange(w) < drafted[:, None])
     accepted = jnp.sum(jnp.cumprod(stands.astype(jnp.int32), axis=1), axis=1)
-    here = jax.tree.map(lambda x: jnp.take_along_axis(x, accepted[:, None, None], axis=1)[:, 0], pair)
+    here = jax.tree.map(lambda x: axes.chosen(x, accepted), pair)
     u = jnp.take_along_axis(noise.residual, accepted[:, None], axis=1)[:, 0]
     own = draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < drafted), u)
     tokens = jnp.where(jnp.arange(w) == accepted[:, None], own[:, None], drafts)

@@ -78,7 +78,7 @@ ALLOWED = {
     "axes": {"typing"},
     "probs": {"typing", "axes"},
     "rules": {"typing", "probs"},
-    "verify": {"typing", "probs", "rules"},
+    "verify": {"typing", "axes", "probs", "rules"},
     "int8": {"typing"},
     "cache": {"typing", "axes", "int8"},
     "finding": {"typing"},

@@ -31,11 +31,13 @@ class Toy(markov.Markov):
         return 1.0
 
 
-def engine(tables=None, drafter="toy"):
-    """An engine whose models are there already."""
+def engine(tables=None, drafter="toy", mesh=None):
+    """An engine whose models are there already, on a mesh's devices where one is given."""
     tables = tables or laws.tables()
-    made = Engine("toy" if "target" in tables else None, drafter, "float32")
+    made = Engine("toy" if "target" in tables else None, drafter, "float32", mesh=mesh)
     vocab = next(iter(tables.values())).shape[-1]
+    if made._layout:
+        tables = {role: made._layout.params(Toy(vocab), role, table) for role, table in tables.items()}
     load = lambda role: Loaded(Toy(vocab), tables[role], Words(vocab), SimpleNamespace(context=None), "toy")
     made._loaded = {role: load(role) for role in tables}
     return made

@@ -26,8 +26,10 @@ def run(audit: Audit, engine: Any = None) -> list[dict[str, Any]]:
 
         engine = engine_of(audit.models)
     texts = _prompts(audit, engine)
-    findings = sampled.check(audit, engine, texts) if audit.decoding.temperature > 0 else []
-    findings += greedy.check(audit, engine, texts)
+    # On a mesh the laws are computed there, too: pi of many positions is as wide as the vocabulary.
+    with engine.within():
+        findings = sampled.check(audit, engine, texts) if audit.decoding.temperature > 0 else []
+        findings += greedy.check(audit, engine, texts)
     if audit.output is not None:
         shared = {"audit": asdict(audit), "versions": versions()}
         runlog.write_records(Path(audit.output) / FINDINGS, [f | shared for f in findings])

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_cascades import along, methods, rules
+from spec_cascades import along, axes, methods, rules
 from spec_cascades.config import Decoding
 from spec_cascades.probs import Pair
 from spec_cascades.rules import Rule
@@ -71,7 +71,7 @@ def pi(decoding: Decoding, pair: Pair, alpha: float | None = None) -> np.ndarray
 
 @partial(jax.jit, static_argnames="rule")
 def _pi(rule: Rule, pair: Pair, alpha: Array) -> Array:
-    return rule.pi(pair, alpha)
+    return axes.by_vocabulary(rule.pi(Pair(*map(axes.by_vocabulary, pair)), alpha))
 
 
 def behind(

@@ -54,6 +54,19 @@ def linear(x: Float[Array, "... i"], kernel: Float[Array, "i o"] | Int8) -> Floa
     return _rowwise(x, kernel, 0)
 
 
+def summed(x: Float[Array, "... i"], kernel: Float[Array, "i o"] | Int8) -> Float[Array, "... o"]:
+    """`linear` of a kernel whose inputs a mesh divides: what devices add up travels in bf16 if the kernel is.
+
+    Each device's own part is accumulated in float32 and rounded once. Without a mesh, and on a CPU, which
+    would widen such sums again, this is `linear`.
+    """
+    if not axes.divided() or on_cpu() or isinstance(kernel, Int8) or kernel.dtype != jnp.bfloat16:
+        return linear(x, kernel)
+    y = jnp.dot(x.astype(jnp.bfloat16), kernel, preferred_element_type=jnp.bfloat16)
+    # Without the barrier XLA widens half of the sums before they travel.
+    return lax.optimization_barrier(y).astype(jnp.float32)
+
+
 def scores(x: Float[Array, "... m"], table: Float[Array, "v m"] | Int8) -> Float[Array, "... v"]:
     """x @ table.T as `linear` computes it; an int8 table has a scale a row.
 

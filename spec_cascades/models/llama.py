@@ -17,7 +17,7 @@ import numpy as np
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
 from spec_cascades.models import chunks
-from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores
+from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores, summed
 from spec_cascades.models.stacking import check, stack, through
 from spec_cascades.typing import Array, Float, Int, Params, PRNGKeyArray
 
@@ -178,10 +178,10 @@ def _layer(w: Params, config: Config, x: Array, positions: Array, own: Any) -> t
     k = turn(_split(linear(h, a["key"]["kernel"]), config.kv_heads))
     v = _split(linear(h, a["value"]["kernel"]), config.kv_heads)
     kept, read = own(k, v)
-    x = x + linear(read(q * config.head_dim**-0.5), a["out"]["kernel"])
+    x = x + summed(read(q * config.head_dim**-0.5), a["out"]["kernel"])
     h = rms_norm(x, w["pre_mlp_norm"]["scale"], config.epsilon)
     m = {name: kernel["kernel"] for name, kernel in w["mlp"].items()}
-    return x + linear(jax.nn.silu(linear(h, m["gate"])) * linear(h, m["up"]), m["down"]), kept
+    return x + summed(jax.nn.silu(linear(h, m["gate"])) * linear(h, m["up"]), m["down"]), kept
 
 
 def _logits(params: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b t v"]:

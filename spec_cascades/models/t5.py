@@ -13,7 +13,17 @@ import jax.numpy as jnp
 
 from spec_cascades import cache as kv
 from spec_cascades.cache import Cache
-from spec_cascades.models.layers import HIDDEN, Dropout, attend, drop_out, linear, look_up, rms_norm, scores
+from spec_cascades.models.layers import (
+    HIDDEN,
+    Dropout,
+    attend,
+    drop_out,
+    linear,
+    look_up,
+    rms_norm,
+    scores,
+    summed,
+)
 from spec_cascades.models.stacking import STACKED, check, stack, through
 from spec_cascades.models.t5_sizes import ACTIVATIONS
 from spec_cascades.models.t5_sizes import PRESETS as PRESETS
@@ -122,7 +132,7 @@ def _mlp(w: Params, x: Float[Array, "b t m"], config: Config) -> Float[Array, "b
         hidden = act(linear(x, w["wi_0"]["kernel"])) * linear(x, w["wi_1"]["kernel"])
     else:
         hidden = act(linear(x, w["wi"]["kernel"]))
-    return linear(hidden, w["wo"]["kernel"])
+    return summed(hidden, w["wo"]["kernel"])
 
 
 def _embed(params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t m"]:
@@ -154,7 +164,7 @@ def encode(
     def block(layer: Params, x: Array, cache: Any, i: Any) -> tuple[Array, Any]:
         h = rms_norm(x, layer["pre_attention_layer_norm"]["scale"], config.epsilon)
         h = attend(*_project(layer["attention"], h, config, "query", "key", "value"), bias)
-        x = x + drop_out(dropout, linear(h, layer["attention"]["out"]["kernel"]), 3 * i + 1)
+        x = x + drop_out(dropout, summed(h, layer["attention"]["out"]["kernel"]), 3 * i + 1)
         h = rms_norm(x, layer["pre_mlp_layer_norm"]["scale"], config.epsilon)
         return x + drop_out(dropout, _mlp(layer["mlp"], h, config), 3 * i + 2), cache
 
@@ -180,11 +190,11 @@ def _decoder_layer(
     q, k, v = _project(layer["self_attention"], h, config, "query", "key", "value")
     kept, (k, v) = own(k, v)
     h = attend(q, k, v, self_bias)
-    x = x + drop(linear(h, layer["self_attention"]["out"]["kernel"]), 0)
+    x = x + drop(summed(h, layer["self_attention"]["out"]["kernel"]), 0)
     h = rms_norm(x, layer["pre_cross_attention_layer_norm"]["scale"], config.epsilon)
     (q,) = _project(layer["encoder_decoder_attention"], h, config, "query")
     h = attend(q, *memory, cross_bias)
-    x = x + drop(linear(h, layer["encoder_decoder_attention"]["out"]["kernel"]), 1)
+    x = x + drop(summed(h, layer["encoder_decoder_attention"]["out"]["kernel"]), 1)
     h = rms_norm(x, layer["pre_mlp_layer_norm"]["scale"], config.epsilon)
     return x + drop(_mlp(layer["mlp"], h, config), 2), kept
 

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from spec_cascades import axes
 from spec_cascades.decode.loop import noise_table
 from spec_cascades.engine import BUCKET
-from spec_cascades.probs import Pair, draw, total_variation
+from spec_cascades.probs import Pair, draw, first_best, total_variation
 from spec_cascades.rules import Deferral, Rule
 from spec_cascades.trace.tokens import Numbers
 from spec_cascades.typing import Array, Bool, Float, Int
@@ -74,6 +75,8 @@ def _figures(
     alpha: Array,
     seed: Array,
 ) -> Figures:
+    # On a mesh as the decode had it: where a vocabulary is divided, its draws' sums end elsewhere.
+    pair = Pair(*map(axes.by_vocabulary, pair))
     noise = Noise(*noise_table(seed[None], len(ids))[:, 0])
     alphas = jnp.full((len(ids), 1), alpha)
     numbers = _numbers(pair, rule, masked, alphas, ids)
@@ -134,5 +137,10 @@ def _mask(rule: Deferral, pair: Pair, alphas: Float[Array, "t 1"]) -> Bool[Array
 
 
 def _best(x: Float[Array, "t v"]) -> tuple[Any, Any]:
-    probabilities, ids = jax.lax.top_k(x, min(BEST, x.shape[-1]))
-    return ids, probabilities
+    """One after another: a sort would gather a divided vocabulary."""
+    found = []
+    for _ in range(min(BEST, x.shape[-1])):
+        at = first_best(x)
+        found.append((at, jnp.take_along_axis(x, at, axis=-1)))
+        x = jnp.where(jnp.arange(x.shape[-1]) == at, -1.0, x)
+    return tuple(jnp.concatenate(part, axis=-1) for part in zip(*found, strict=True))

@@ -63,7 +63,8 @@ def trace(engine: Engine, text: str, decoding: Decoding) -> Trace:
     # A mask decides without a number, and so does the score of a sequence cascade's whole answer.
     verified = not law.masked and (not whole or batch.info["deferred"][0])
     (pair,) = along(engine, [text], [answer.tokens], decoding)
-    found = figures(pair, answer.tokens, judged, law, decoding.seed)
+    with engine.within():
+        found = figures(pair, answer.tokens, judged, law, decoding.seed)
     authors = [KEPT if a == DRAFT and not h else a for a, h in zip(written, found.holds, strict=True)]
     return Trace(
         name=label(decoding, asdict(decoding)),

@@ -11,7 +11,7 @@ from jax import lax
 
 from spec_cascades.models.gemma.config import Config
 from spec_cascades.models.gemma.params import STACKED, kernel_of
-from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores
+from spec_cascades.models.layers import HIDDEN, attend, linear, look_up, rms_norm, rotate, scores, summed
 from spec_cascades.typing import Array, Float, Int, Params
 
 
@@ -73,7 +73,7 @@ def _attention(
     q = rotate(q, view.positions, frequencies) * config.query_scalar**-0.5
     pair, (k, v) = own(rotate(k, view.positions, frequencies), v)
     h = attend(q, k, v, view.near if local else view.far, config.attention_softcap)
-    return linear(h, kernel_of(w["attn_vec_einsum"]["w"], 0, 1)), pair
+    return summed(h, kernel_of(w["attn_vec_einsum"]["w"], 0, 1)), pair
 
 
 def _mlp(w: Params, x: Float[Array, "b t m"]) -> Float[Array, "b t m"]:
@@ -81,7 +81,7 @@ def _mlp(w: Params, x: Float[Array, "b t m"]) -> Float[Array, "b t m"]:
         gate, up = linear(x, w["gate"]), linear(x, w["up"])
     else:
         gate, up = jnp.split(linear(x, kernel_of(w["gating_einsum"], -1)), 2, axis=-1)
-    return linear(jax.nn.gelu(gate, approximate=True) * up, w["linear"])
+    return summed(jax.nn.gelu(gate, approximate=True) * up, w["linear"])
 
 
 def _block(
