@@ -131,11 +131,11 @@ def test_bad_meshes_are_refused():
     assert sharding.of(None) is None
 
 
-def test_what_is_placed_can_be_traced_where_nothing_is_freed():
+def test_what_is_served_can_be_traced():
     lm = replace(GEMMA, scan=True)
     kernel = lambda shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)
     whole = jax.tree.map(kernel, gemma.shapes_of(lm.config), is_leaf=lambda x: type(x) is tuple)
-    made = jax.eval_shape(lambda p: serving(lm, p, lambda path, shape: None), whole)
+    made = jax.eval_shape(lambda p: serving(lm, p), whole)
     layer = made["stacked_layers"]["attention_type_0"]
     assert layer["attn"]["q_einsum"]["w"].shape == (2, 16, 8 * lm.config.head_dim)
     assert layer["mlp"]["gate"].shape == (2, 16, 32)
