@@ -55,6 +55,9 @@ def test_a_pair_compiles_for_eight_chips_and_copies_no_cache(chips):
     # Each layer adds over the model axis twice: what attention and the feed-forward give.
     assert {c.times for c in report.collectives} >= {1, 5}
     assert not [c for c in report.collectives if c.shape.endswith(f",{BIG.vocab}]")]
+    # Nor the scores of one place a row in any other shape.
+    moved = [c.bytes for c in report.collectives if c.kind != "all-reduce"]
+    assert max(moved, default=0) < 4 * SIZES.rows // 2 * BIG.vocab
     assert f"bf16[2,5,1,{96 + method.width},128]" in run.as_text()
 
 
