@@ -68,7 +68,12 @@ def measure(pair: str, mesh: Mesh, a: argparse.Namespace) -> dict[str, Any]:
         "exchanged_bytes": dict(exchanged),
         "collectives": len(report.collectives),
         "largest": largest and [largest.kind, largest.shape, largest.bytes, largest.times],
-        "whole_vocabulary": [c.shape for c in report.collectives if f",{vocab}]" in c.shape],
+        # By size, since it may travel in any shape: the scores of one place of each row of a device.
+        "whole_vocabulary": [
+            f"{c.kind} {c.shape}"
+            for c in report.collectives
+            if c.kind != "all-reduce" and c.bytes >= 4 * a.batch // mesh.data * vocab
+        ],
         "cache_copies": len(report.copies),
         "entry_copies": len(report.entry_copies),
     }

@@ -89,17 +89,6 @@ def by_vocabulary(x: Array, b: int = 0) -> Array:
     return _constrained(x, P(*spec))
 
 
-def chosen(x: Array, at: Array) -> Array:
-    """[b, v], row b's number at[b] of x [b, w, v].
-
-    On a mesh w numbers are added up of which one is not zero: a TPU's partitioner gathers the vocabulary of
-    rows that are divided, too, to index them.
-    """
-    if not _around():
-        return jnp.take_along_axis(x, at[:, None, None], axis=1)[:, 0]
-    return jnp.sum(jnp.where(jnp.arange(x.shape[1])[:, None] == at[:, None, None], x, 0), axis=1)
-
-
 def by_heads(tree: Any, role: str) -> Any:
     """A model's cache with every array where `cached` puts it."""
     if not _around():

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from spec_cascades import axes
 from spec_cascades.probs import Pair, draw
 from spec_cascades.rules import Rule
 from spec_cascades.typing import Array, Float, Int
@@ -49,11 +48,20 @@ def verify(
     stands = noise.accept * q_drafts < rule.at(pair, drafts, alpha[:, None, None])
     stands = stands & (jnp.arange(w) < drafted[:, None])
     accepted = jnp.sum(jnp.cumprod(stands.astype(jnp.int32), axis=1), axis=1)
-    here = jax.tree.map(lambda x: axes.chosen(x, accepted), pair)
+    here = jax.tree.map(lambda x: at(x, accepted), pair)
     u = jnp.take_along_axis(noise.residual, accepted[:, None], axis=1)[:, 0]
     own = draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < drafted), u)
     tokens = jnp.where(jnp.arange(w) == accepted[:, None], own[:, None], drafts)
     return Verdict(tokens, accepted)
+
+
+def at(x: Float[Array, "b w v"], place: Int[Array, " b"]) -> Float[Array, "b v"]:
+    """x at one place a row.
+
+    Sliced row by row: of `take_along_axis` a TPU's compiler divides the rows once more where they are divided
+    already, and exchanges whole vocabularies for it.
+    """
+    return jax.vmap(lambda x, i: jax.lax.dynamic_index_in_dim(x, i, 0, keepdims=False))(x, place)
 
 
 def _residual(pi: Float[Array, "b v"], q: Float[Array, "b v"], rejected: Array) -> Float[Array, "b v"]:

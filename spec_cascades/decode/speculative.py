@@ -14,7 +14,7 @@ from spec_cascades.decode.loop import LM, Block, Request, View, check_widths
 from spec_cascades.probs import Pair, distribution, draw, edited, raw, used_along
 from spec_cascades.rules import RULES, Rule
 from spec_cascades.typing import Array, Bool, Float, Int, Params
-from spec_cascades.verify import Noise, verify
+from spec_cascades.verify import Noise, at, verify
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,6 @@ def _spoken_for(
 ) -> Int[Array, "b w"]:
     """The block's last token drawn from p where the drafter is silent: no q, so no rule to ask."""
     here = lambda x: jnp.take_along_axis(x, accepted[:, None], axis=1)[:, 0]
-    p_here = jnp.take_along_axis(p, accepted[:, None, None], axis=1)[:, 0]
-    own = draw(p_here, here(noise.residual))
+    own = draw(at(p, accepted), here(noise.residual))
     place = jnp.arange(tokens.shape[1])
     return jnp.where((place == accepted[:, None]) & silent, own[:, None], tokens)

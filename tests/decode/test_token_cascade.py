@@ -348,9 +348,9 @@ def test_a_rule_that_needs_the_target_is_refused(name):
 def test_bad_sizes_are_refused():
     with pytest.raises(ValueError, match="catch_up 0"):
         lazy("chow", 0)
-    for kind in (TokenCascade, Oracle):
+    for kind, sizes in ((TokenCascade, [8]), (Oracle, [])):
         with pytest.raises(ValueError, match="5 and 6"):
-            kind(laws.LM, Markov(6), RULES["chow"])
+            kind(laws.LM, Markov(6), RULES["chow"], *sizes)
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ class Forgetful(TokenCascade):
 
 
 def test_a_cascade_that_forgets_what_is_unread_is_noticed():
-    method = Forgetful(laws.LM, laws.LM, RULES["chow"])
+    method = Forgetful(laws.LM, laws.LM, RULES["chow"], 8)
     with pytest.raises(AssertionError):
         check(method, settings("chow")[:1])
 
