@@ -83,8 +83,8 @@ OWN_CALLS = "cache.length - end.place + end.calls"
 ROOM = "jnp.minimum(most, request.capacity)) - view.emitted"
 RAW_PAIR, FILTERED_PAIR = "made.q_raw, raw(p_logits))", "made.q, distribution(p_logits, request.sampling))"
 STANDS = "noise.accept * q_drafts < rule.at("
-BONUS = "jnp.where(accepted < drafted, {}, draw(here.p, u))"
-OWN = "draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < drafted), u)"
+BONUS = "(lambda pi, out: (jnp.where(out, pi, here.p), out))({})"
+OWN = "rule.pi(here, alpha[:, None]), (accepted < drafted)[:, None]"
 PREFIX = "accepted = jnp.sum(jnp.cumprod(stands.astype(jnp.int32), axis=1), axis=1)"
 ETA = "jnp.sum(jnp.where(r, pair.q, 0.0), -1, keepdims=True)"
 PI = "return jnp.where(r, 0.0, pair.q) + pair.p * eta"
@@ -109,8 +109,8 @@ MUTANTS = [
     Mutant(
         "bonus from the residual",
         "verify.py",
-        "here.q, accepted < drafted",
-        "here.q, accepted <= drafted",
+        "(accepted < drafted)[:, None]",
+        "(accepted <= drafted)[:, None]",
         BLOCK,
     ),
     Mutant("one uniform a row", "verify.py", STANDS, STANDS.replace("accept", "accept[:, :1]"), BLOCK),
@@ -143,15 +143,13 @@ MUTANTS = [
     ),
     Mutant("eta left out", "rules.py", PI, PI.removesuffix(" * eta"), RULES),
     Mutant("eta from p", "rules.py", ETA, ETA.replace("pair.q", "pair.p"), RULES),
-    Mutant(
-        "V3 against max q", "rules.py", "- alpha) * _top(pair.p_raw)", "- alpha) * _top(pair.q_raw)", RULES
-    ),
+    Mutant("V3 against max q", "rules.py", "- alpha) * pair.p_top", "- alpha) * pair.q_top", RULES),
     Mutant("lossy residual of p alone", "rules.py", EXCESS, "pair.p", RULES),
     Mutant(
         "solved beta left at one", "rules.py", EXCESS, EXCESS.replace("self.slope(pair, rest) * ", ""), RULES
     ),
     Mutant("a bounded step goes past q", "rules.py", "distance > bound, bound", "distance > 0, bound", RULES),
-    Mutant("typical without the entropy", "rules.py", "exp(-entropy(", "exp(0 * entropy(", RULES),
+    Mutant("typical without the entropy", "rules.py", "exp(-pair.", "exp(0 * pair.", RULES),
     Mutant("top-p of an unscaled top-k", "probs.py", WANTED, "top_p", PROBS),
     Mutant("a tie too many", "probs.py", "(before < wanted)", "(before <= wanted)", TIES),
     Mutant("a draw may hit weight zero", "probs.py", "(cumulated > x)", "(cumulated >= x)", PROBS),

@@ -9,7 +9,6 @@ nothing here does anything.
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from spec_cascades.typing import Array

@@ -75,6 +75,48 @@ class Pair(NamedTuple):
     q_raw: Float[Array, "... v"]
     p_raw: Float[Array, "... v"]
 
+    @property
+    def q_top(self) -> Float[Array, "... 1"]:
+        """max q_raw."""
+        return jnp.max(self.q_raw, axis=-1, keepdims=True)
+
+    @property
+    def p_top(self) -> Float[Array, "... 1"]:
+        """max p_raw."""
+        return jnp.max(self.p_raw, axis=-1, keepdims=True)
+
+    @property
+    def q_entropy(self) -> Float[Array, "... 1"]:
+        """H(q_raw)."""
+        return entropy(self.q_raw)
+
+    @property
+    def p_entropy(self) -> Float[Array, "... 1"]:
+        """H(p_raw)."""
+        return entropy(self.p_raw)
+
+    @property
+    def distance(self) -> Float[Array, "... 1"]:
+        """D_TV(p, q)."""
+        return total_variation(self.p, self.q)
+
+
+class Part(NamedTuple):
+    """A pair at some ids [..., n], beside what all of the vocabulary says [..., 1] (see `Pair`).
+
+    A mask that reads no other sums or maxima is the same for a part as for the pair.
+    """
+
+    q: Float[Array, "... n"]
+    p: Float[Array, "... n"]
+    q_raw: Float[Array, "... n"]
+    p_raw: Float[Array, "... n"]
+    q_top: Float[Array, "... 1"]
+    p_top: Float[Array, "... 1"]
+    q_entropy: Float[Array, "... 1"]
+    p_entropy: Float[Array, "... 1"]
+    distance: Float[Array, "... 1"]
+
 
 def raw(logits: Float[Array, "... v"]) -> Float[Array, "... v"]:
     """softmax(logits) in float32: temperature 1, unfiltered."""

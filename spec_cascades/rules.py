@@ -9,7 +9,8 @@ the target. It aims the sampler at
 
 which for a mask of width 1 is q (1 - r) + p r. To add a rule, decorate a function here; nothing else needs to
 know. Inside, `alpha` broadcasts against [..., 1], `pair.q_raw`/`pair.p_raw` are at temperature 1 and
-unfiltered. The laws that no mask gives are `Lossy` and `Mixture`.
+unfiltered, `pair.q_top`/`pair.p_top` their maxima. A mask that looks over all ids through such properties
+alone also takes a `Part`. The laws that no mask gives are `Lossy` and `Mixture`.
 """
 
 import math
@@ -20,10 +21,10 @@ from typing import Protocol, runtime_checkable
 import jax.numpy as jnp
 from jax import lax
 
-from spec_cascades.probs import Pair, entropy, first_best, least_kept, total_variation
+from spec_cascades.probs import Pair, Part, first_best, least_kept
 from spec_cascades.typing import Array, Bool, Float, Int
 
-Mask = Callable[[Pair, Array], Bool[Array, "..."]]
+Mask = Callable[[Pair | Part, Array], Bool[Array, "..."]]
 Scalars = Callable[[Pair, Array], Float[Array, "... 1"]]
 
 HALVINGS = 30
@@ -82,7 +83,11 @@ class Deferral:
         return (jnp.where(r, 0.0, _at(pair.q, tokens)) + _at(pair.p, tokens) * eta)[..., 0]
 
     def pi(self, pair: Pair, alpha: Array) -> Float[Array, "... v"]:
-        r, eta = self._parts(pair, alpha)
+        return self.mixed(pair, *self._parts(pair, alpha))
+
+    @staticmethod
+    def mixed(pair: Pair | Part, r: Bool[Array, "..."], eta: Float[Array, "... 1"]) -> Float[Array, "... n"]:
+        """eq. 11 at the pair's ids, given the mask there and eta = sum_u r(u) q(u) over all ids."""
         return jnp.where(r, 0.0, pair.q) + pair.p * eta
 
 
@@ -173,7 +178,7 @@ def _within(pair: Pair, alpha: Array) -> Float[Array, "... 1"]:
     P(reject) = D_TV(q, pi) = (1 - w) D_TV(p, q) = max(0, D_TV(p, q) - alpha), and no law within alpha of p
     has less: D_TV(q, pi) >= D_TV(p, q) - D_TV(p, pi) by the triangle inequality, and it is never negative.
     """
-    distance, bound = total_variation(pair.p, pair.q), jnp.maximum(alpha, 0.0)
+    distance, bound = pair.distance, jnp.maximum(alpha, 0.0)
     return jnp.where(distance > bound, bound / jnp.where(distance > 0, distance, 1.0), 1.0)
 
 
@@ -204,58 +209,54 @@ def deferral(name: str, *, lossless: float, draft_only: float, default: float) -
     return register
 
 
-def _top(x: Float[Array, "... v"]) -> Float[Array, "... 1"]:
-    return jnp.max(x, axis=-1, keepdims=True)
-
-
 @deferral("lossless", lossless=0.0, draft_only=math.nan, default=0.0)
-def lossless(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
+def lossless(pair: Pair | Part, alpha: Array) -> Bool[Array, "... 1"]:
     """everywhere: pi = p, speculative decoding; no alpha"""
-    return jnp.ones_like(_top(pair.q), dtype=bool)
+    return jnp.ones_like(pair.q_top, dtype=bool)
 
 
 @deferral("drafter_only", lossless=math.nan, draft_only=0.0, default=0.0)
-def drafter_only(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
+def drafter_only(pair: Pair | Part, alpha: Array) -> Bool[Array, "... 1"]:
     """nowhere: pi = q; no alpha"""
-    return jnp.zeros_like(_top(pair.q), dtype=bool)
+    return jnp.zeros_like(pair.q_top, dtype=bool)
 
 
 # Chow at the paper's alpha = 0 keeps a draft whose q is exactly 1; below 0 nothing is kept.
 @deferral("chow", lossless=-1.0, draft_only=1.0, default=0.3)
-def chow(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
+def chow(pair: Pair | Part, alpha: Array) -> Bool[Array, "... 1"]:
     """max q < 1 - alpha (eq. 2)"""
-    return _top(pair.q_raw) < 1 - alpha
+    return pair.q_top < 1 - alpha
 
 
 @deferral("chow_log", lossless=-math.inf, draft_only=math.inf, default=1.0)
-def chow_log(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
+def chow_log(pair: Pair | Part, alpha: Array) -> Bool[Array, "... 1"]:
     """H(q) > alpha (entropy in nats)"""
-    return entropy(pair.q_raw) > alpha
+    return pair.q_entropy > alpha
 
 
 @deferral("diff", lossless=-1.0, draft_only=1.0, default=0.1)
-def diff(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
+def diff(pair: Pair | Part, alpha: Array) -> Bool[Array, "... 1"]:
     """max q < max p - alpha (eq. 5)"""
-    return _top(pair.q_raw) < _top(pair.p_raw) - alpha
+    return pair.q_top < pair.p_top - alpha
 
 
 @deferral("diff_log", lossless=-math.inf, draft_only=math.inf, default=0.3)
-def diff_log(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
+def diff_log(pair: Pair | Part, alpha: Array) -> Bool[Array, "... 1"]:
     """H(q) > H(p) + alpha"""
-    return entropy(pair.q_raw) > entropy(pair.p_raw) + alpha
+    return pair.q_entropy > pair.p_entropy + alpha
 
 
 # alpha * TV is 0 * inf = NaN where p = q at an infinite alpha: no deferral, and pi is the same either way.
 @deferral("opt", lossless=-math.inf, draft_only=math.inf, default=0.3)
-def opt(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
+def opt(pair: Pair | Part, alpha: Array) -> Bool[Array, "... 1"]:
     """max q < max p - alpha * TV(p, q) (eq. 10)"""
-    return _top(pair.q_raw) < _top(pair.p_raw) - alpha * total_variation(pair.p, pair.q)
+    return pair.q_top < pair.p_top - alpha * pair.distance
 
 
 @deferral("opt_log", lossless=-math.inf, draft_only=math.inf, default=0.3)
-def opt_log(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
+def opt_log(pair: Pair | Part, alpha: Array) -> Bool[Array, "... 1"]:
     """H(q) > H(p) + alpha * TV(p, q)"""
-    return entropy(pair.q_raw) > entropy(pair.p_raw) + alpha * total_variation(pair.p, pair.q)
+    return pair.q_entropy > pair.p_entropy + alpha * pair.distance
 
 
 @deferral("bild", lossless=-math.inf, draft_only=math.inf, default=2.0)
@@ -266,22 +267,22 @@ def bild(pair: Pair, alpha: Array) -> Bool[Array, "... 1"]:
 
 
 @deferral("v1", lossless=-1.0, draft_only=1.0, default=0.3)
-def v1(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
+def v1(pair: Pair | Part, alpha: Array) -> Bool[Array, "... v"]:
     """q(v) < max p - alpha (eq. 13)"""
-    return pair.q_raw < _top(pair.p_raw) - alpha
+    return pair.q_raw < pair.p_top - alpha
 
 
 @deferral("v2", lossless=-1.0, draft_only=1.0, default=0.3)
-def v2(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
+def v2(pair: Pair | Part, alpha: Array) -> Bool[Array, "... v"]:
     """p(v) < max p - alpha (eq. 14)"""
-    return pair.p_raw < _top(pair.p_raw) - alpha
+    return pair.p_raw < pair.p_top - alpha
 
 
 # Under greedy sampling alpha = 0 is lossless too; under sampling only the limit is.
 @deferral("v3", lossless=-math.inf, draft_only=1.0, default=0.5)
-def v3(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
+def v3(pair: Pair | Part, alpha: Array) -> Bool[Array, "... v"]:
     """p(v) < (1 - alpha) max p (eq. 15), the paper's "Token" """
-    return pair.p_raw < (1 - alpha) * _top(pair.p_raw)
+    return pair.p_raw < (1 - alpha) * pair.p_top
 
 
 @deferral("topk", lossless=0.0, draft_only=math.inf, default=3.0)
@@ -295,7 +296,7 @@ def topk(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
 # Typical acceptance (Cai et al. 2024) with delta = sqrt(eps). exp(-H(p)) <= max p, so at alpha >= 0 the
 # target's likeliest token always stays.
 @deferral("typical", lossless=-math.inf, draft_only=1.0, default=0.9)
-def typical(pair: Pair, alpha: Array) -> Bool[Array, "... v"]:
+def typical(pair: Pair | Part, alpha: Array) -> Bool[Array, "... v"]:
     """p(v) < min(eps, sqrt(eps) exp(-H(p))), eps = 1 - alpha (Medusa)"""
     eps = jnp.maximum(1 - alpha, 0.0)
-    return pair.p_raw < jnp.minimum(eps, jnp.sqrt(eps) * jnp.exp(-entropy(pair.p_raw)))
+    return pair.p_raw < jnp.minimum(eps, jnp.sqrt(eps) * jnp.exp(-pair.p_entropy))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from spec_cascades.probs import Pair, draw
 from spec_cascades.rules import Rule
-from spec_cascades.typing import Array, Float, Int
+from spec_cascades.typing import Array, Bool, Float, Int
 
 
 class Noise(NamedTuple):
@@ -49,10 +49,9 @@ def verify(
     stands = stands & (jnp.arange(w) < drafted[:, None])
     accepted = jnp.sum(jnp.cumprod(stands.astype(jnp.int32), axis=1), axis=1)
     here = jax.tree.map(lambda x: at(x, accepted), pair)
-    u = jnp.take_along_axis(noise.residual, accepted[:, None], axis=1)[:, 0]
-    own = draw(_residual(rule.pi(here, alpha[:, None]), here.q, accepted < drafted), u)
-    tokens = jnp.where(jnp.arange(w) == accepted[:, None], own[:, None], drafts)
-    return Verdict(tokens, accepted)
+    pi, rejected = rule.pi(here, alpha[:, None]), (accepted < drafted)[:, None]
+    rest = residual(pi, here.q, rejected)
+    return ended(noise, drafts, accepted, jnp.where(jnp.sum(rest, axis=-1, keepdims=True) > 0, rest, pi))
 
 
 def at(x: Float[Array, "b w v"], place: Int[Array, " b"]) -> Float[Array, "b v"]:
@@ -64,7 +63,17 @@ def at(x: Float[Array, "b w v"], place: Int[Array, " b"]) -> Float[Array, "b v"]
     return jax.vmap(lambda x, i: jax.lax.dynamic_index_in_dim(x, i, 0, keepdims=False))(x, place)
 
 
-def _residual(pi: Float[Array, "b v"], q: Float[Array, "b v"], rejected: Array) -> Float[Array, "b v"]:
-    """max(0, pi - q) after a rejection, else pi; pi too where rounding leaves no residual (pi = q)."""
-    rest = jnp.where(rejected[:, None], jnp.maximum(pi - q, 0.0), pi)
-    return jnp.where(jnp.sum(rest, axis=-1, keepdims=True) > 0, rest, pi)
+def residual(
+    pi: Float[Array, "b n"], q: Float[Array, "b n"], rejected: Bool[Array, "b 1"]
+) -> Float[Array, "b n"]:
+    """max(0, pi - q) after a rejection, else pi. A row that rounding leaves nothing is to take pi, too."""
+    return jnp.where(rejected, jnp.maximum(pi - q, 0.0), pi)
+
+
+def ended(
+    noise: Noise, drafts: Int[Array, "b w"], accepted: Int[Array, " b"], weights: Float[Array, "b v"]
+) -> Verdict:
+    """The verdict, whose own token, behind the drafts that stand, is drawn from the weights."""
+    own = draw(weights, jnp.take_along_axis(noise.residual, accepted[:, None], axis=1)[:, 0])
+    tokens = jnp.where(jnp.arange(drafts.shape[1]) == accepted[:, None], own[:, None], drafts)
+    return Verdict(tokens, accepted)
