@@ -270,7 +270,11 @@ MUTANTS = [
     ),
     Mutant("all take the first shard", "hosts/shards.py", 'shard=f"{i}/{n}"', 'shard=f"0/{n}"', HOSTS),
     Mutant(
-        "a part is read for each device", "checkpoints/placing.py", "if key not in read:", "if key:", PLACED
+        "a part is read twice",
+        "checkpoints/placing.py",
+        "in parts.items()])",
+        "in [*parts.items()] * 2])",
+        PLACED,
     ),
     Mutant(
         "a stacked tensor in another's slot",
@@ -280,7 +284,7 @@ MUTANTS = [
         PLACED,
     ),
     Mutant(
-        "a head's numbers from its first on", "checkpoints/placing.py", "own.start - start * size", "0", PARTS
+        "a head's numbers from its first on", "checkpoints/leaves.py", "own.start - start * size", "0", PARTS
     ),
 ]
 
