@@ -36,7 +36,7 @@ class Arrangement(NamedTuple):
         if self.attention == "kernel":
             if storage.cache == "int8":
                 raise ValueError("attention 'kernel' reads no int8 cache: take 'dense', or another cache")
-            lm = kernels.attached(lm, mesh=layout is not None)
+            lm = kernels.attached(lm, None if layout is None else role)
         serve = lm.serving if layout is None else partial(layout.serving, lm, role)
         return storing.arranged(loaded._replace(lm=lm), storage, serve)
 
