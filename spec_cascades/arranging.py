@@ -35,7 +35,7 @@ class Arrangement(NamedTuple):
         if self.attention == "kernel":
             if storage.cache == "int8":
                 raise ValueError("attention 'kernel' reads no int8 cache: take 'dense', or another cache")
-            lm = kernels.attached(lm, mesh=layout is not None)
+            lm = kernels.attached(lm, None if layout is None else role)
         place = None if layout is None else layout.place(lm, role)
         serve = lm.serving if layout is None else partial(serving, lm)
         params = found.read(self.dtype, place, serve, storing.HOLD[storage.weights])

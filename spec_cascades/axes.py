@@ -6,6 +6,7 @@ parts lies over the leading axes whose product divides n, and is repeated over t
 nothing here does anything.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -56,10 +57,12 @@ def share(b: int) -> int:
 
 def shards(v: int) -> int:
     """In how many parts a vocabulary of v lies."""
-    sizes, product = _around(), 1
-    for name in names(v):
-        product *= sizes[name]
-    return product
+    return parts(names(v))
+
+
+def parts(found: tuple[str, ...]) -> int:
+    """How many devices these axes of the mesh have."""
+    return math.prod(_around()[name] for name in found)
 
 
 def cached(shape: tuple[int, ...], role: str, sizes: Any = None) -> P:

@@ -85,7 +85,7 @@ ALLOWED = {
     "models": {"typing", "axes", "cache", "finding", "int8", "models"},
     "decode": {"typing", "axes", "probs", "rules", "verify", "cache", "finding", "decode"},
     "sharding": {"typing", "axes", "config", "decode", "models", "sharding"},
-    "kernels": {"typing", "cache", "models", "probs", "rules", "verify", "kernels"},
+    "kernels": {"typing", "axes", "cache", "models", "probs", "rules", "verify", "kernels"},
     "lowering": {"typing", "config", "decode", "models", "probs", "sharding", "lowering"},
 }
 

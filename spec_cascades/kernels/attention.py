@@ -5,6 +5,7 @@ before its window, are neither fetched nor computed (softmax over blocks: Milako
 al., 2022). Its place is a TPU: elsewhere `reference` is what runs.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import PartitionSpec as P
 
+from spec_cascades import axes
 from spec_cascades import cache as kv
 from spec_cascades.models.layers import HIDDEN, attend
 from spec_cascades.typing import Array, Float, Int
@@ -87,6 +90,46 @@ def decode_attention(
         name="decode_attention",
     )(length.astype(jnp.int32), jnp.asarray(layer, jnp.int32)[None], q.reshape(b, h, rows, d), keys, values)
     return jnp.swapaxes(out.reshape(b, n, t, d), 1, 2).reshape(b, t, n * d)
+
+
+@dataclass(frozen=True)
+class OnMesh:
+    """`decode_attention` where rows and heads are divided over the mesh around: each device reads its own.
+
+    role: of the model, whose heads `axes.names` divides; key heads fewer than devices are there several
+    times, each beside query heads that read it. interpret: as there. Raises ValueError, too, where a
+    device's query heads would read only some of its key heads.
+    """
+
+    role: str
+    interpret: bool = False
+
+    def __call__(
+        self,
+        q: Float[Array, "b n t d"],
+        pair: Any,
+        length: Int[Array, " b"],
+        layer: Any = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Float[Array, "b t n*d"]:
+        n, h = q.shape[1], pair[0].shape[-3]
+        rows, queries, keys = axes.rows(len(q)), axes.names(n, self.role), axes.names(h, self.role)
+        if keys != queries and axes.parts(keys) != h:
+            raise ValueError(f"{n} query and {h} key heads are not divided alike over {queries} and {keys}")
+        cached = P(rows, *[None] * (pair[0].ndim - 4), keys or None)
+
+        def own(q: Array, k: Array, v: Array, length: Array, layer: Array) -> Array:
+            at = None if k.ndim == 4 else layer
+            return decode_attention(q, (k, v), length, at, window, softcap, interpret=self.interpret)
+
+        run = jax.shard_map(
+            own,
+            in_specs=(P(rows, queries or None), cached, cached, P(rows), P()),
+            out_specs=P(rows, None, queries or None),
+            check_vma=False,  # what a kernel writes has no such type
+        )
+        return run(q, *pair, length, jnp.asarray(0 if layer is None else layer, jnp.int32))
 
 
 def _span(length: Any, t: int, block: int, blocks: int, window: int | None) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ from tiny import FAMILIES
 
 from spec_cascades import kernels
 from spec_cascades.kernels import attention
+from spec_cascades.models import gemma
 from spec_cascades.models.subset import Subset
 
 B, H, L, D, BLOCK = 4, 2, 40, 8, 16
@@ -94,13 +95,33 @@ def test_a_model_reads_its_scanned_cache_through_the_kernel():
     np.testing.assert_allclose(*out, atol=1e-5)
 
 
-def test_the_kernel_goes_to_llama_like_models_on_one_tpu_alone(monkeypatch):
+@pytest.mark.parametrize(("window", "width"), [(4, 3), (4, None)], ids=["ring", "whole"])
+def test_gemma_reads_its_whole_caches_through_the_kernel(window, width):
+    """Local layers keep rings, which stay dense, or whole caches, of which the kernel reads a window."""
+    model = FAMILIES["gemma"]
+    config = replace(model.target.config, generation=2, attention_softcap=2.0, window=window)
+    params = gemma.init(jax.random.key(0), config)
+    calls, out = [], []
+
+    def kernel(q, pair, length, layer, window, softcap):
+        calls.append(window)
+        return attention.decode_attention(q, pair, length, layer, window, softcap, block=8, interpret=True)
+
+    for lm in (gemma.Gemma(config), gemma.Gemma(config, scan=True, attention=kernel)):
+        served = lm.serving(params)
+        _, cache = lm.prefill(served, model.prompts, model.lengths, 20, width)
+        out.append(lm.extend(served, model.prompts[:, :3], cache)[0][..., :40])
+    np.testing.assert_allclose(*out, atol=1e-5)
+    assert set(calls) == ({None} if width else {window, None})
+
+
+def test_the_kernel_goes_to_models_with_a_place_for_it_on_a_tpu_alone(monkeypatch):
     llama, t5 = FAMILIES["llama"].target, FAMILIES["t5"].target
     with pytest.raises(ValueError, match="is for TPUs, and this is a cpu"):
         kernels.attached(llama)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert kernels.attached(Subset(llama, 48)).lm.attention is attention.decode_attention
-    with pytest.raises(ValueError, match="not on a mesh"):
-        kernels.attached(llama, mesh=True)
-    with pytest.raises(ValueError, match="llama-like models, and this is a T5"):
+    assert kernels.attached(Subset(llama, 48), "drafter").lm.attention == attention.OnMesh("drafter")
+    assert kernels.attached(FAMILIES["gemma"].target).attention is attention.decode_attention
+    with pytest.raises(ValueError, match="llama-like models and Gemma, and this is a T5"):
         kernels.attached(t5)

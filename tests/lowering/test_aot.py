@@ -5,12 +5,13 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import NamedSharding, SingleDeviceSharding
 
+from spec_cascades import axes
 from spec_cascades.config import Mesh
 from spec_cascades.decode.speculative import Speculative
 from spec_cascades.kernels import attention
-from spec_cascades.lowering import aot
+from spec_cascades.lowering import aot, hlo
 from spec_cascades.models import llama
 from spec_cascades.rules import RULES
 
@@ -73,3 +74,23 @@ def test_the_kernel_is_accepted_for_a_tpu(chips, layers):
     done = run.lower(q, shape(jnp.bfloat16, *cached), shape(jnp.bfloat16, *cached), length, layer).compile()
     assert 'custom_call_target="tpu_custom_call"' in done.as_text()
     assert done.memory_analysis().temp_size_in_bytes < 2**20, "the cache is read where it lies"
+
+
+@pytest.mark.parametrize("heads", [2, 8])
+def test_the_kernel_is_accepted_for_eight_chips_and_exchanges_nothing(chips, heads):
+    """Two key heads on four devices are there twice."""
+    at = aot.layout(Mesh(2, 4), TOPOLOGY)
+    shape = lambda dtype, *n: jax.ShapeDtypeStruct(n, dtype, sharding=_cached(at, n))
+    kernel = attention.OnMesh("target")
+    run = jax.jit(lambda q, k, v, n, i: kernel(q, (k, v), n, i, None, 50.0))
+    cached = shape(jnp.bfloat16, 2, 3, heads, 1300, 128)
+    given = shape(jnp.float32, 2, 8, 5, 128), cached, cached, shape(jnp.int32, 2), shape(jnp.int32)
+    with at.within():
+        done = run.lower(*given).compile()
+    assert 'custom_call_target="tpu_custom_call"' in done.as_text()
+    assert hlo.collectives(hlo.entry(done.as_text())) == []
+    assert done.memory_analysis().temp_size_in_bytes < 2**20, "the cache is read where it lies"
+
+
+def _cached(at, shape):
+    return NamedSharding(at.mesh, axes.cached(shape, "target", at.sizes))

@@ -6,23 +6,26 @@ import json
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import eight
 import jax
+import jax.numpy as jnp
 import laws
 import numpy as np
 import toys
 import yaml
 from hlo import moved
 
-from spec_cascades import along, cli, engine, methods
+from spec_cascades import along, axes, cli, engine, methods, sharding
 from spec_cascades.audit import greedy, sampled
 from spec_cascades.audit import laws as audited
 from spec_cascades.audit.settings import Audit
 from spec_cascades.checkpoints import Loaded
 from spec_cascades.config import Decoding, Mesh, Models
+from spec_cascades.kernels import attention
 from spec_cascades.models import layers
 from spec_cascades.models.markov import Markov
 from spec_cascades.rules import RULES
@@ -121,6 +124,29 @@ def rounded():
     return told | {"noise": max(noise), "gaps": gaps, "distinct": len({t for row in answers for t in row})}
 
 
+def kernel():
+    """The attention kernel, interpreted, with rows and heads divided, against the reference."""
+    found, layout = {}, sharding.of(MESH)
+    for name, heads, layers_, role in (
+        ("copies of two, stacked", 2, 3, "target"),
+        ("a drafter over two devices", 2, None, "drafter"),
+    ):
+        keys = jax.random.split(jax.random.key(1), 3)
+        shape = (4, heads, 24, 8) if layers_ is None else (4, layers_, heads, 24, 8)
+        q, k, v = (
+            jax.random.normal(key, s) for key, s in zip(keys, ((4, 8, 3, 8), shape, shape), strict=True)
+        )
+        length, layer = jnp.array([0, 7, 8, 20]), None if layers_ is None else jnp.int32(1)
+        plain = attention.reference(q, (k, v), length, layer, 6, 1.5)
+        with layout.within():
+            put = lambda x, r=role: jax.jit(lambda x: axes.by_heads(x, r))(np.asarray(x))
+            run = jax.jit(partial(attention.OnMesh(role, interpret=True), window=6, softcap=1.5))
+            got = run(put(q), (put(k), put(v)), length, layer)
+        shard = list(got.sharding.shard_shape(got.shape))
+        found[name] = {"off": off(got, plain), "shard": shard}
+    return found
+
+
 def said(*arguments):
     """[exit code, stdout, stderr] of the command line."""
     out, err = io.StringIO(), io.StringIO()
@@ -146,16 +172,21 @@ def command(folder, name, **settings):
     return said(name, path)
 
 
-def traced(mesh):
-    """Tokens of the toy pair's traces, with their numbers apart."""
-    made, words, numbers = toys.engine(mesh=mesh), [], []
-    trace = running.trace(made, PROMPTS[0], Decoding(**BASE, rule="v3"))
-    for t in trace.tokens:
-        best = [choice.text for choice in (*t.target_best, *t.drafter_best)]
-        words.append([t.id, t.author, t.rejected and t.rejected.text, t.numbers.r, *best])
-        numbers.append([*t.numbers[:-1], *(choice.probability for choice in t.target_best)])
-    words.append(trace.disagreements)
-    return words, numbers
+def traced():
+    """A trace of the toy pair on a mesh; its figures beside those of the same pair on one device."""
+    made, decoding = toys.engine(mesh=MESH), Decoding(**BASE, rule="v3", alpha=0.5)
+    trace = running.trace(made, PROMPTS[0], decoding)
+    tokens = [token.id for token in trace.tokens]
+    (pair,) = along.along(made, PROMPTS[:1], [tokens], decoding)
+    given = pair, tokens, [True] * len(tokens), figures.Law(RULES["v3"], 0.5), 0
+    with made.within():
+        there = jax.tree.leaves(figures.figures(*given))
+    plain = jax.tree.leaves(figures.figures(*given))
+    return {
+        "disagreements": int(trace.disagreements),
+        "tokens": len(tokens),
+        "off": max(off(*two) for two in zip(there, plain, strict=True)),
+    }
 
 
 def refusals():
@@ -179,6 +210,7 @@ REAL = engine.Engine
 def main():
     say("pairs", pairs())
     say("widths", widths())
+    say("kernel", kernel())
     say("bfloat16", rounded())
     # Eight ids for the toy, so that its vocabulary divides.
     laws.VOCAB, laws.LM = 8, Markov(8)
@@ -186,18 +218,15 @@ def main():
     both = []
     for mesh in (None, MESH):
         with tempfile.TemporaryDirectory() as folder:
-            both.append((*replayed(Path(folder), mesh), *traced(mesh)))
-    (_, *prices, words, numbers), (code, *same, words_there, numbers_there) = both
-    say("replay", {"code": code, "off": off(prices, same), "prices": prices})
-    say(
-        "traces",
-        {"same": words == words_there, "off": off(numbers, numbers_there), "disagreements": int(words[-1])},
-    )
+            both.append(replayed(Path(folder), mesh))
+    (_, prices), (code, same) = both
+    say("replay", {"code": code, "off": off(prices, same)})
+    say("trace", traced())
     say("refusals", refusals())
 
 
 def off(a, b):
-    return float(np.abs(np.subtract(a, b)).max())
+    return float(np.abs(np.asarray(a, float) - np.asarray(b, float)).max())
 
 
 def say(name, found):

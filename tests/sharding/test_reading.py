@@ -47,11 +47,18 @@ def test_rules_are_priced_along_texts_of_a_mesh_as_of_one_device(found):
     assert said["off"] < 1e-6
 
 
-def test_a_trace_on_a_mesh_is_that_of_one_device(found):
-    said = found["traces"]
-    assert said["same"]
-    assert said["off"] < 1e-6
+def test_a_trace_on_a_mesh_draws_what_was_decoded_and_has_the_figures_of_one_device(found):
+    said = found["trace"]
+    assert said["tokens"] > 2
     assert said["disagreements"] == 0
+    assert said["off"] < 1e-6
+
+
+def test_the_attention_kernel_reads_rows_and_heads_where_they_lie(found):
+    """Two of four rows a device, and two of eight query heads of eight numbers, or four of a drafter's."""
+    said = found["kernel"]
+    assert max(case["off"] for case in said.values()) < 2e-6
+    assert [case["shard"] for case in said.values()] == [[2, 3, 16], [2, 3, 32]]
 
 
 def test_bfloat16_on_a_mesh_follows_its_own_law(found):

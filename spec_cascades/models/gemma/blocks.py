@@ -71,8 +71,11 @@ def _attention(
         q, k = _norm(q, w["_query_norm"], config), _norm(k, w["_key_norm"], config)
     frequencies = _frequencies(config, local)
     q = rotate(q, view.positions, frequencies) * config.query_scalar**-0.5
-    pair, (k, v) = own(rotate(k, view.positions, frequencies), v)
-    h = attend(q, k, v, view.near if local else view.far, config.attention_softcap)
+    pair, kept = own(rotate(k, view.positions, frequencies), v)
+    if callable(kept):
+        h = kept(q, config.window if local else None)
+    else:
+        h = attend(q, *kept, view.near if local else view.far, config.attention_softcap)
     return summed(h, kernel_of(w["attn_vec_einsum"]["w"], 0, 1)), pair
 
 
@@ -87,7 +90,10 @@ def _mlp(w: Params, x: Float[Array, "b t m"]) -> Float[Array, "b t m"]:
 def _block(
     w: Params, config: Config, local: bool, x: Float[Array, "b t m"], view: View, own: Callable[..., Any]
 ) -> tuple[Float[Array, "b t m"], Any]:
-    """One layer: `own(k, v)` gives what is kept of the tokens, returned too, and what to attend to."""
+    """One layer: `own(k, v)` gives what is kept of the tokens, returned too, and what to attend to.
+
+    That is keys and values, or a function of queries and of the window (None for all) that attends itself.
+    """
     norm = lambda y, name: _norm(y, w[name], config)
     h, pair = _attention(w["attn"], config, local, norm(x, "pre_attention_norm"), view, own)
     x = x + (norm(h, "post_attention_norm") if config.generation > 1 else h)

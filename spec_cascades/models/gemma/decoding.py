@@ -1,5 +1,6 @@
 """The LM protocol over a Gemma."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +20,15 @@ class Gemma:
     """The LM protocol over a Gemma.
 
     cache_dtype: of cached keys and values; scan: parameters come stacked (`serving` sees to it, or `stack`),
-    so that the time to compile does not grow with the number of layers; chunk: longer prompts are read in
-    pieces of at most so many tokens.
+    so that the time to compile does not grow with the number of layers; attention: what reads whole caches,
+    as `kernels.attention.decode_attention` does, None for all slots at once, as rings are always read;
+    chunk: longer prompts are read in pieces of at most so many tokens.
     """
 
     config: Config
     cache_dtype: Any = jnp.float32
     scan: bool = False
+    attention: Callable[..., Any] | None = None
     chunk: int = chunks.CHUNK
 
     @property
@@ -68,7 +71,14 @@ class Gemma:
         t, c = tokens.shape[1], self.config
         near, far = (rings.positions(cache.length + t, pair) for pair in self._kinds(params, cache.layers))
         view = view_of(c, cache.length[:, None] + jnp.arange(t), near, far)
-        store = lambda pair, at, *new: rings.store(pair, new, cache.length, at)
+
+        def store(pair: Any, at: Any, *new: Array) -> tuple[Any, Any]:
+            whole, own = rings.store(pair, new, cache.length, at)
+            if self.attention is None or isinstance(pair, rings.Ring):
+                return whole, own
+            given = whole, cache.length, at
+            return whole, lambda q, window: self.attention(q, *given, window, c.attention_softcap)
+
         x, layers = run_layers(params, c, embed(params, tokens, c), cache.layers, view, store)
         return logits_of(params, x, c), kv.advance(cache, layers, t)
 
