@@ -6,16 +6,20 @@ from typing import Any
 import jax
 
 
+def _check(what: str, mesh: bool) -> None:
+    if (backend := jax.default_backend()) != "tpu":
+        raise ValueError(f"{what} 'kernel' is for TPUs, and this is a {backend}: take 'dense'")
+    if mesh:
+        raise ValueError(f"{what} 'kernel' runs on one device, not on a mesh: take 'dense'")
+
+
 def attached(lm: Any, mesh: bool = False) -> Any:
     """The model with the kernel that reads its cache up to each row's length; a wrapped model inside.
 
     Raises ValueError where there is none: off a TPU, on a mesh of devices, and for a family that has no place
     for it (only the llama-like ones have).
     """
-    if (backend := jax.default_backend()) != "tpu":
-        raise ValueError(f"attention 'kernel' is for TPUs, and this is a {backend}: take 'dense'")
-    if mesh:
-        raise ValueError("attention 'kernel' runs on one device, not on a mesh: take 'dense'")
+    _check("attention", mesh)
     inner = getattr(lm, "lm", None)
     if inner is not None:
         return replace(lm, lm=attached(inner))
@@ -24,3 +28,20 @@ def attached(lm: Any, mesh: bool = False) -> Any:
     from spec_cascades.kernels.attention import decode_attention
 
     return replace(lm, attention=decode_attention)
+
+
+def verified(method: Any, mesh: bool = False) -> Any:
+    """The decoding method with the kernel that verifies from logits; as it is where no drafts are verified.
+
+    Raises ValueError where there is none: off a TPU, on a mesh of devices, for a rule, a drafter or a
+    vocabulary that it does not serve, and for a sequence cascade that verifies.
+    """
+    _check("verification", mesh)
+    if getattr(method, "verify", False):
+        raise ValueError("verification 'kernel' does not serve method 'hybrid': take 'dense'")
+    if not hasattr(method, "judge"):
+        return method
+    from spec_cascades.kernels import verification
+
+    verification.check(method.rule, method.target.vocab)
+    return replace(method, judge=verification.judge)
