@@ -71,7 +71,7 @@ SEEN = "seen = (place < count[:, None]) & (place < block.drafted[:, None])"
 ADMIT = "put(progress.noise, fresh.noise, axis=1),"
 HISTORY = "used_along(view.seen, made.drafts[:, :-1])"
 SEEN_BY_Q = "logits = edited(logits, request.edits, x.seen)"
-SILENT = "if made.silent is not None:"
+SILENT = "if made.silent is None:"
 LATE = "lax.while_loop(lambda x: jnp.any(x.read < due), block, begin)"
 SCORED = "draw(distribution(logits, request.sampling), noise.draft[:, 0])"
 DRAW = "draw(q, noise.draft[:, x.place])"
@@ -81,7 +81,7 @@ LAG = "at = jnp.minimum(read[:, None]"
 BEHIND = "behind[:, None, None]"
 OWN_CALLS = "cache.length - end.place + end.calls"
 ROOM = "jnp.minimum(most, request.capacity)) - view.emitted"
-RAW_PAIR, FILTERED_PAIR = "made.q_raw, raw(p_logits))", "made.q, distribution(p_logits, request.sampling))"
+RAW_PAIR, FILTERED_PAIR = "made.q_raw, raw(p_logits))", "made.q, distribution(p_logits, sampling))"
 STANDS = "noise.accept * q_drafts < rule.at("
 BONUS = "(lambda pi, out: (jnp.where(out, pi, here.p), out))({})"
 OWN = "rule.pi(here, alpha[:, None]), (accepted < drafted)[:, None]"
@@ -172,7 +172,7 @@ MUTANTS = [
     Mutant("a newcomer keeps the old noise", "decode/scheduler.py", ADMIT, "progress.noise,", REFILLED),
     Mutant("a penalty forgets the draft", SPECULATIVE, HISTORY, HISTORY.replace("made", "0 * made"), EDITS),
     Mutant("the drafter's scores are not edited", DRAFTING, SEEN_BY_Q, "pass", EDITS),
-    Mutant("a copy is a draft where none is found", SPECULATIVE, SILENT, "if False:", LOOKED_UP),
+    Mutant("a copy is a draft where none is found", SPECULATIVE, SILENT, "if True:", LOOKED_UP),
     Mutant("a late target reads one block only", "decode/token_cascade.py", LATE, "block(begin)", CASCADE),
     Mutant(
         "both stages draw alike", "decode/sequence.py", SCORED, SCORED.replace("draft", "residual"), SEQUENCE

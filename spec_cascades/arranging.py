@@ -13,8 +13,9 @@ from spec_cascades.storing import Storage
 
 
 class Arrangement(NamedTuple):
-    """dtype of products; the mesh, None for one device; layers: of `models.stacking`; attention: "kernel" (of
-    `kernels`) or "dense", as None; storage of either role; chunk: of `models.chunks`.
+    """dtype of products; the mesh, None for one device; layers: of `models.stacking`; attention and
+    verification: "kernel" (of `kernels`) or "dense", as None; storage of either role; chunk: of
+    `models.chunks`.
     """
 
     dtype: str
@@ -23,6 +24,7 @@ class Arrangement(NamedTuple):
     attention: str | None
     storage: Mapping[str, Storage]
     chunk: int | None
+    verification: str | None
 
     def load(self, ref: str, role: str, cut: bool) -> Loaded:
         """A model of its own for a role, its parameters as decoding wants them.
@@ -53,3 +55,9 @@ class Arrangement(NamedTuple):
             )
         own: Any = methods.exited(target, layers)
         return own._replace(lm=storing.cached_as(own.lm, drafter.cache))
+
+    def verified(self, method: Any) -> Any:
+        """The decoding method as it verifies here. Raises ValueError for what the kernel does not serve."""
+        if self.verification != "kernel":
+            return method
+        return kernels.verified(method, mesh=self.layout is not None)

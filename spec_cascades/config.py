@@ -21,7 +21,7 @@ UNTUNED = ("lossless", "drafter_only")
 """Rules that read no alpha."""
 DTYPES = ("bfloat16", "float32")
 LAYERS = ("scanned", "unrolled")
-ATTENTION = ("dense", "kernel")
+KERNELS = ("dense", "kernel")
 WEIGHTS = ("dtype", "int8")
 CACHES = ("float32", "bfloat16", "int8")
 LENGTHS = ("fixed", "adaptive", "confident")
@@ -64,7 +64,7 @@ class Models:
     (compiles in the time of one layer), unrolled (faster on a CPU), or null for what suits the backend and
     the depth. attention: kernel (a TPU's, which reads a cache up to each row's length), or dense, as null.
     prefill_chunk: longer prompts are read in pieces of at most so many tokens; null for 512. No model with an
-    encoder does that.
+    encoder does that. verification: kernel (a TPU's, which reads the models' scores once), or dense, as null.
     """
 
     target: str | None = "embedded:en-de-target"
@@ -79,13 +79,15 @@ class Models:
     drafter_weights: str | None = None
     drafter_cache: str | None = None
     prefill_chunk: int | None = None
+    verification: str | None = None
 
     def __post_init__(self) -> None:
         choose("dtype", self.dtype, DTYPES)
         if self.layers is not None:
             choose("layers", self.layers, LAYERS)
-        if self.attention is not None:
-            choose("attention", self.attention, ATTENTION)
+        for key in ("attention", "verification"):
+            if (how := getattr(self, key)) is not None:
+                choose(key, how, KERNELS)
         for key, choices in {"weights": WEIGHTS, "cache": CACHES}.items():
             choose(key, getattr(self, key), choices)
             if (own := getattr(self, f"drafter_{key}")) is not None:

@@ -71,9 +71,10 @@ class Engine:
     target's first K layers, and "copy:MODEL", a model that trusts what the text repeats
     (`models.copying`); dtype: of the weights, "bfloat16" or "float32"; chat: prompts are a user's turn in
     the chat template of the target (or of a drafter without one); mesh: the devices that share the work;
-    layers, attention, weights, cache, prefill_chunk: as `config.Models` says, the drafter's weights and cache
-    where None the target's. Raises ValueError for unknown references, for models whose tokenizers differ,
-    where a method needs a model that was not given, and for what this machine or these models cannot do.
+    layers, attention, weights, cache, prefill_chunk, verification: as `config.Models` says, the drafter's
+    weights and cache where None the target's. Raises ValueError for unknown references, for models whose
+    tokenizers differ, where a method needs a model that was not given, and for what this machine or these
+    models cannot do.
     """
 
     def __init__(
@@ -90,12 +91,15 @@ class Engine:
         drafter_weights: str | None = None,
         drafter_cache: str | None = None,
         prefill_chunk: int | None = None,
+        verification: str | None = None,
     ) -> None:
         self._refs, self._chat = {"target": target, "drafter": drafter}, chat
         self._layout = sharding.of(mesh)
         own = Storage(drafter_weights or weights, drafter_cache or cache)
         storage = {"target": Storage(weights, cache), "drafter": own}
-        self._arranged = Arrangement(dtype, self._layout, layers, attention, storage, prefill_chunk)
+        self._arranged = Arrangement(
+            dtype, self._layout, layers, attention, storage, prefill_chunk, verification
+        )
         self._loaded: dict[str, Loaded] = {}
         self._warm: dict[tuple[Any, ...], dict[str, float]] = {}
 
@@ -154,7 +158,8 @@ class Engine:
 
     def method(self, decoding: Decoding) -> loop.Method | sequence.Sequence:
         """The decoding method that a configuration names."""
-        return methods.method_of(decoding, self._refs["drafter"], lambda role: self.model(role).lm)
+        made = methods.method_of(decoding, self._refs["drafter"], lambda role: self.model(role).lm)
+        return self._arranged.verified(made)
 
     def run(
         self,

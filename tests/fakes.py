@@ -51,6 +51,7 @@ class FakeEngine:
         drafter_weights: str | None = None,
         drafter_cache: str | None = None,
         prefill_chunk: int | None = None,
+        verification=None,
     ) -> None:
         self.compiled: set[tuple] = set()
         self.asked: list[tuple[str, int]] = []

@@ -22,16 +22,18 @@ class Proposal(NamedTuple):
     drafts [b, w]: the last is never proposed; drafted [b]: how many are, at most w - 1; q, q_raw [b, w, v]:
     as sampled, and at temperature 1 unfiltered; caches, calls: of the proposer's models; silent [b, w]: the
     source has no opinion there, so that pi = p whatever the rule, and no draft; None where it always has one.
-    Whether a place is silent must follow from the text before it, as q must.
+    Whether a place is silent must follow from the text before it, as q must. logits [b, w, v]: the edited
+    scores, from a proposer that keeps them in place of q and q_raw.
     """
 
     drafts: Int[Array, "b w"]
     drafted: Int[Array, " b"]
-    q: Float[Array, "b w v"]
-    q_raw: Float[Array, "b w v"]
+    q: Float[Array, "b w v"] | None
+    q_raw: Float[Array, "b w v"] | None
     caches: Mapping[str, Cache]
     calls: Mapping[str, Int[Array, " b"]]
     silent: Bool[Array, "b w"] | None = None
+    logits: Float[Array, "b w v"] | None = None
 
 
 @runtime_checkable
@@ -61,7 +63,10 @@ class Proposer(Protocol):
 
 
 class _Drafting(NamedTuple):
-    """The draft loop's state: place, newest token, cache, ids seen, calls and drafts so far, results."""
+    """The draft loop's state: place, newest token, cache, ids seen, calls and drafts so far, results.
+
+    kept: q and q_raw, or the logits alone.
+    """
 
     place: Int[Array, ""]
     token: Int[Array, " b"]
@@ -70,8 +75,7 @@ class _Drafting(NamedTuple):
     calls: Int[Array, " b"]
     drafted: Int[Array, " b"]
     drafts: Int[Array, "w b"]
-    q: Float[Array, "w b v"]
-    q_raw: Float[Array, "w b v"]
+    kept: tuple[Float[Array, "w b v"], ...]
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,13 @@ class Sampled:
     """A second model's own samples, one call each; calls end when no row has another draft to propose.
 
     bonus: one more call reads the last draft, so that q exists behind it. Without it the cache lags by that
-    draft where it stands, and a block's first call reads up to two tokens.
+    draft where it stands, and a block's first call reads up to two tokens. logits: these are kept for who
+    verifies from them, one array where q and q_raw are two.
     """
 
     lm: LM
     bonus: bool = True
+    logits: bool = False
 
     @property
     def models(self) -> Mapping[str, LM]:
@@ -111,9 +117,11 @@ class Sampled:
             return (x.drafted == x.place) & ((x.place == 0) | (x.place < (w if self.bonus else limit)))
 
         def propose(x: _Drafting, logits: Float[Array, "b v"], cache: Cache) -> _Drafting:
+            put = lambda kept, new: lax.dynamic_update_index_in_dim(kept, new, x.place, 0)
             logits = edited(logits, request.edits, x.seen)
             q, q_raw = distribution(logits, request.sampling), raw(logits)
             token = axes.by_rows(draw(q, noise.draft[:, x.place]))
+            made = (logits.astype(jnp.float32),) if self.logits else (q, q_raw)
             going = (x.drafted == x.place) & (x.place < limit) & sure(q_raw)
             return _Drafting(
                 x.place + 1,
@@ -122,10 +130,8 @@ class Sampled:
                 None if x.seen is None else used(x.seen, token[:, None], jnp.ones_like(token)),
                 x.calls + due(x),
                 x.drafted + going,
-                *(
-                    lax.dynamic_update_index_in_dim(kept, new, x.place, 0)
-                    for kept, new in ((x.drafts, token), (x.q, q), (x.q_raw, q_raw))
-                ),
+                put(x.drafts, token),
+                tuple(put(kept, new) for kept, new in zip(x.kept, made, strict=True)),
             )
 
         def one(x: _Drafting) -> _Drafting:
@@ -134,8 +140,9 @@ class Sampled:
 
         wide = axes.by_vocabulary(jnp.zeros((w, b, self.vocab), jnp.float32), 1)
         none, drafts = jnp.zeros(b, jnp.int32), jnp.zeros((w, b), jnp.int32)
+        kept = (wide,) if self.logits else (wide, wide)
         begin = _Drafting(
-            jnp.zeros((), jnp.int32), view.last, caches["drafter"], view.seen, none, none, drafts, wide, wide
+            jnp.zeros((), jnp.int32), view.last, caches["drafter"], view.seen, none, none, drafts, kept
         )
         if not self.bonus:
             begin = propose(begin, *self._newest(params["drafter"], view, caches["drafter"]))
@@ -144,9 +151,10 @@ class Sampled:
         if not self.bonus:
             # What a row's own calls read: how far it lags must not depend on the other rows.
             cache = kv.rewind(cache, cache.length - end.place + end.calls)
-        drafts, q, q_raw = (jnp.moveaxis(x, 0, 1) for x in (end.drafts, end.q, end.q_raw))
-        drafts = axes.by_rows(drafts)
-        return Proposal(drafts, end.drafted, q, q_raw, {"drafter": cache}, {"drafter": end.calls})
+        drafts, *kept = (jnp.moveaxis(x, 0, 1) for x in (end.drafts, *end.kept))
+        q, q_raw, logits = (None, None, *kept) if self.logits else (*kept, None)
+        made = {"drafter": cache}, {"drafter": end.calls}
+        return Proposal(axes.by_rows(drafts), end.drafted, q, q_raw, *made, logits=logits)
 
     def _newest(self, params: Params, view: View, cache: Cache) -> tuple[Float[Array, "b v"], Cache]:
         """Scores after the newest token, of which the cache may lack the one before it, too."""

@@ -1,6 +1,6 @@
 """Speculative cascades: draft, score once, pair, verify (Alg. 4 of the paper)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,21 +8,26 @@ import jax
 import jax.numpy as jnp
 
 from spec_cascades.cache import Cache
-from spec_cascades.decode.drafting import Proposer, Sampled
+from spec_cascades.decode.drafting import Proposal, Proposer, Sampled
 from spec_cascades.decode.lengths import Fixed, Lengths
 from spec_cascades.decode.loop import LM, Block, Request, View, check_widths
 from spec_cascades.probs import Pair, distribution, draw, edited, raw, used_along
 from spec_cascades.rules import RULES, Rule
 from spec_cascades.typing import Array, Bool, Float, Int, Params
-from spec_cascades.verify import Noise, at, verify
+from spec_cascades.verify import Noise, Verdict, at, verify
+
+Judge = Callable[..., Verdict]
+"""From (noise, drafts, drafted, q's logits, p's logits, sampling, rule, alpha) to what `verify` would say."""
 
 
 @dataclass(frozen=True)
 class Speculative:
     """Up to gamma drafts a block, verified exactly for `rule`'s pi. Rule `lossless` is speculative decoding.
 
-    drafter: a model, or another source of drafts; lengths: how many of the gamma drafts are proposed.
-    Raises ValueError for gamma < 1 or models whose logits differ in width (`models.widened.same_width`).
+    drafter: a model, or another source of drafts; lengths: how many of the gamma drafts are proposed; judge:
+    verifies from logits (`kernels.verification`), None for whole distributions. Raises ValueError for
+    gamma < 1, models whose logits differ in width (`models.widened.same_width`), and a judge without a
+    drafter that has logits.
     """
 
     drafter: LM | Proposer
@@ -30,18 +35,24 @@ class Speculative:
     rule: Rule
     gamma: int
     lengths: Lengths = field(default_factory=Fixed)
+    judge: Judge | None = None
 
     def __post_init__(self) -> None:
         if self.gamma < 1:
             raise ValueError(f"gamma {self.gamma} must be at least 1")
         check_widths(self.drafter, self.target)
+        if self.judge is not None and isinstance(self.drafter, Proposer):
+            raise ValueError(
+                f"a judge of logits needs a model as drafter, not a {type(self.drafter).__name__}"
+            )
 
     @property
     def proposer(self) -> Proposer:
         if isinstance(self.drafter, Proposer):
             return self.drafter
         # Where every draft stands, the bonus token comes from pi: p alone for speculative decoding.
-        return Sampled(self.drafter, bonus=self.rule is not RULES["lossless"])
+        bonus = self.rule is not RULES["lossless"]
+        return Sampled(self.drafter, bonus, logits=self.judge is not None)
 
     @property
     def models(self) -> Mapping[str, LM]:
@@ -77,13 +88,9 @@ class Speculative:
             p_logits, target = self.target.extend(params["target"], read, caches["target"])
             p_logits = edited(p_logits, request.edits, used_along(view.seen, made.drafts[:, :-1]))
         with jax.named_scope("verify"):
-            pair = Pair(made.q, distribution(p_logits, request.sampling), made.q_raw, raw(p_logits))
-            verdict = verify(noise, made.drafts, made.drafted, pair, self.rule, request.alpha)
-            tokens = verdict.tokens
-            if made.silent is not None:
-                tokens = _spoken_for(tokens, verdict.accepted, made.silent, pair.p, noise)
+            verdict = self._verdict(noise, made, p_logits, request)
         return Block(
-            tokens=tokens,
+            tokens=verdict.tokens,
             count=verdict.accepted + 1,
             drafted=made.drafted,
             accepted=verdict.accepted,
@@ -91,6 +98,19 @@ class Speculative:
             calls={"target": jnp.ones_like(view.emitted), **made.calls},
             own=self.lengths.learn(view.own, self.gamma, made.drafted, verdict.accepted),
         )
+
+    def _verdict(
+        self, noise: Noise, made: Proposal, p_logits: Float[Array, "b w v"], request: Request
+    ) -> Verdict:
+        drafts, sampling = (noise, made.drafts, made.drafted), request.sampling
+        if self.judge is not None:
+            return self.judge(*drafts, made.logits, p_logits, sampling, self.rule, request.alpha)
+        pair = Pair(made.q, distribution(p_logits, sampling), made.q_raw, raw(p_logits))
+        verdict = verify(*drafts, pair, self.rule, request.alpha)
+        if made.silent is None:
+            return verdict
+        tokens = _spoken_for(verdict.tokens, verdict.accepted, made.silent, pair.p, noise)
+        return verdict._replace(tokens=tokens)
 
 
 def _spoken_for(

@@ -117,10 +117,11 @@ def judge(
     alpha: Float[Array, " b"],
     interpret: bool = False,
 ) -> Verdict:
-    """`reference`, by the kernel where no row filters; for rules that `check` lets pass.
+    """`reference`, by the kernel where no row filters. Raises ValueError as `check`.
 
     interpret: on any backend, for tests.
     """
+    check(rule, q_logits.shape[-1])
     filters = (sampling.top_k > 0) | (sampling.top_p < 1) | (sampling.min_p > 0)
     given = noise, drafts, drafted, q_logits, p_logits
     return lax.cond(
@@ -296,7 +297,9 @@ def _over(q: Any, p: Any, chunk: int, body: Callable[[Any, Array, Array, Array, 
         return body(at, ids, q[:, pl.ds(at, n)], p[:, pl.ds(at, n)], old)
 
     whole, spare = divmod(v, chunk)
-    done = lax.fori_loop(0, whole, lambda i, old: step(pl.multiple_of(i * chunk, chunk), chunk, old), init)
+    one = lambda i, old: step(pl.multiple_of(i * chunk, chunk), chunk, old)
+    # Fewer ids than a chunk has: a loop of no turns would be compiled, too.
+    done = lax.fori_loop(0, whole, one, init) if whole else init
     return step(whole * chunk, spare, done) if spare else done
 
 
