@@ -23,16 +23,18 @@ def wrapped(args: argparse.Namespace, models: Any) -> Any:
 
 
 def show(profiled: Any) -> None:
-    """The tables of what was traced, on stderr, and where the traces are."""
-    from spec_cascades.profiling import scopes
-
+    """The tables of what this process traced, on stderr, and where the traces are."""
     if profiled is None:
         return
+    from spec_cascades.hosts import gathering
+    from spec_cascades.profiling import scopes
+
+    i, n = gathering.place()
     if not profiled.folders:
         print(
             "spec-cascades: --profile: every batch was done already, so nothing was traced", file=sys.stderr
         )
     for name, folder in profiled.folders.items():
         ops = scopes.read(folder)
-        scopes.show(name, ops)
+        scopes.show(f"{name}, process {i} of {n}" if n > 1 else name, ops)
         print(f"trace: {folder} and {scopes.write(folder, ops)}", file=sys.stderr)

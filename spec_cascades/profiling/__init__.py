@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spec_cascades.config import Decoding
+from spec_cascades.hosts import gathering
 from spec_cascades.sweep import Runner, Watch
 
 
@@ -14,7 +15,7 @@ class Profiled:
 
     What it hands on is of the run before, which is not traced and has compiled: so a trace holds no
     compiling, and records hold no cost of tracing. folders: what TensorBoard and Perfetto read, by a name of
-    the decoding.
+    the decoding; of several processes each has one of its own around them, since they may share a disk.
     """
 
     def __init__(self, engine: Runner, folder: Path) -> None:
@@ -37,11 +38,13 @@ class Profiled:
         import jax
 
         name = f"{len(self.folders)}-{first.method}" + f"-{first.rule}" * first.ruled
+        i, n = gathering.place()
+        own = self._folder / f"process-{i}-of-{n}" if n > 1 else self._folder
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # calls of Python functions would fill the trace, and slow the run
-        with jax.profiler.trace(str(self._folder / name), profiler_options=options):
+        with jax.profiler.trace(str(own / name), profiler_options=options):
             self._engine.run(texts, decoding)
-        self.folders[name] = self._folder / name
+        self.folders[name] = own / name
 
     def serve(
         self, texts: list[str], decoding: Decoding | Sequence[Decoding], slots: int

@@ -115,8 +115,14 @@ def test_models_on_the_devices_of_both_run_in_step(start, alone, tmp_path):
     first = [json.loads(line)["kind"] for line in lines].index("batch")
     (outs[0] / runlog.EXAMPLES).write_text("".join(lines[: first + 1]))
     (outs[0] / runlog.RECORDS).unlink()
-    codes, said = both(start, outs, own=(("--everywhere",), ("--everywhere",)))
+    traces = tmp_path / "profile"  # one disk, and perhaps one second
+    everywhere, profile = ("--everywhere",), ("--profile", str(traces))
+    codes, said = both(start, outs, own=(everywhere, everywhere), more=(profile, profile))
     assert codes == [0, 0], said
+    folders = sorted(path.relative_to(traces).parts[:2] for path in traces.rglob("*.xplane.pb"))
+    assert folders == [(f"process-{i}-of-2", "0-speculative-v3") for i in (0, 1)]
+    assert ["0-speculative-v3, process 0 of 2" in err for _, err in said] == [True, False]
+    assert not any("process 1 of 2" in err for _, err in said)
     assert len(batches(outs[0])) == len(set(batches(outs[0]))) == 6
     same(outs[0], alone)
     assert not outs[1].exists()

@@ -99,7 +99,7 @@ def test_a_model_reads_its_scanned_cache_through_the_kernel():
 def test_gemma_reads_its_whole_caches_through_the_kernel(window, width):
     """Local layers keep rings, which stay dense, or whole caches, of which the kernel reads a window."""
     model = FAMILIES["gemma"]
-    config = replace(model.target.config, generation=2, attention_softcap=2.0, window=window)
+    config = replace(model.target.config, generation=2, attention_softcap=2.0, window=window, layers=2)
     params = gemma.init(jax.random.key(0), config)
     calls, out = [], []
 
@@ -109,8 +109,8 @@ def test_gemma_reads_its_whole_caches_through_the_kernel(window, width):
 
     for lm in (gemma.Gemma(config), gemma.Gemma(config, scan=True, attention=kernel)):
         served = lm.serving(params)
-        _, cache = lm.prefill(served, model.prompts, model.lengths, 20, width)
-        out.append(lm.extend(served, model.prompts[:, :3], cache)[0][..., :40])
+        _, cache = jax.jit(lm.prefill, static_argnums=(3, 4))(served, model.prompts, model.lengths, 20, width)
+        out.append(jax.jit(lm.extend)(served, model.prompts[:, :3], cache)[0][..., :40])
     np.testing.assert_allclose(*out, atol=1e-5)
     assert set(calls) == ({None} if width else {window, None})
 
