@@ -95,24 +95,28 @@ def test_a_model_reads_its_scanned_cache_through_the_kernel():
     np.testing.assert_allclose(*out, atol=1e-5)
 
 
-@pytest.mark.parametrize(("window", "width"), [(4, 3), (4, None)], ids=["ring", "whole"])
-def test_gemma_reads_its_whole_caches_through_the_kernel(window, width):
-    """Local layers keep rings, which stay dense, or whole caches, of which the kernel reads a window."""
+def test_gemma_reads_its_whole_caches_through_the_kernel():
+    """A window of those of local layers; their rings stay dense."""
     model = FAMILIES["gemma"]
-    config = replace(model.target.config, generation=2, attention_softcap=2.0, window=window, layers=2)
-    params = gemma.init(jax.random.key(0), config)
-    calls, out = [], []
+    config = replace(model.target.config, generation=2, attention_softcap=2.0, layers=2)
+    params, calls = gemma.init(jax.random.key(0), config), []
 
     def kernel(q, pair, length, layer, window, softcap):
-        calls.append(window)
+        calls.append((window, softcap))
         return attention.decode_attention(q, pair, length, layer, window, softcap, block=8, interpret=True)
 
-    for lm in (gemma.Gemma(config), gemma.Gemma(config, scan=True, attention=kernel)):
+    def logits(lm, params, width):
         served = lm.serving(params)
-        _, cache = jax.jit(lm.prefill, static_argnums=(3, 4))(served, model.prompts, model.lengths, 20, width)
-        out.append(jax.jit(lm.extend)(served, model.prompts[:, :3], cache)[0][..., :40])
+        _, cache = lm.prefill(served, model.prompts, model.lengths, 20, width)
+        return lm.extend(served, model.prompts[:, :3], cache)[0][..., :40]
+
+    through = partial(logits, gemma.Gemma(config, attention=kernel))
+    dense = partial(logits, gemma.Gemma(config))
+    out = jax.jit(lambda params: (through(params, None), dense(params, None)))(params)
     np.testing.assert_allclose(*out, atol=1e-5)
-    assert set(calls) == ({None} if width else {window, None})
+    assert calls == [(config.window, 2.0), (None, 2.0)]
+    jax.eval_shape(lambda params: through(params, 3), params)
+    assert calls[2:] == [(None, 2.0)]
 
 
 def test_the_kernel_goes_to_models_with_a_place_for_it_on_a_tpu_alone(monkeypatch):
