@@ -122,5 +122,6 @@ if __name__ == "__main__":
         arguments = arguments[2:]
     engine = types.ModuleType("spec_cascades.engine")
     engine.Engine = FakeEngine
+    engine.engine_of = lambda models: FakeEngine(**vars(models))
     sys.modules["spec_cascades.engine"] = engine
     sys.exit(cli.main(arguments))
