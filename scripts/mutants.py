@@ -37,6 +37,7 @@ BLOCK = ("tests/test_verify.py", "-k", "uniform or prefix")
 FORMULAS = ("tests/test_verify.py", "-k", "formulas and v3")
 CACHE = ("tests/test_cache.py", "-k", "clamped or padding")
 STACK = ("tests/models/test_scanned.py", "-k", "logits and llama")
+JUDGED = ("tests/kernels/test_verification.py", "-k", "verdicts and (v3 or opt) and not log")
 BLOCKS = ("tests/kernels/test_attention.py", "-k", "equals_dense and 1-1")
 STOPS = ("tests/decode/test_loop.py", "-k", "stops and sometimes")
 NOISE = ("tests/decode/test_loop.py", "-k", "noise")
@@ -64,6 +65,9 @@ SEEN_END = "jnp.minimum(at[-1] + 1, end)"
 LOOP, SPECULATIVE, DRAFTING = "decode/loop.py", "decode/speculative.py", "decode/drafting.py"
 T5 = "models/t5.py"
 KERNEL = "kernels/attention.py"
+JUDGE = "kernels/verification.py"
+LEFT = "verify.residual(law.pi(part), part.q, rejected)"
+LOWEST = "jnp.where(below == 0, ids, model.best)"
 
 REWIND = "kv.rewind(cache, jnp.minimum(cache.length, old.begun[name] + emitted))"
 COUNT = "count = jnp.where(done, 0, jnp.minimum(block.count, room))"
@@ -168,6 +172,27 @@ MUTANTS = [
         "length + t - 1, block",
         "length + t - 2, block",
         BLOCKS,
+    ),
+    Mutant("the kernel draws from pi after a rejection", JUDGE, LEFT, "law.pi(part)", JUDGED),
+    Mutant(
+        "the kernel takes the last id of a chunk for its best",
+        JUDGE,
+        LOWEST,
+        LOWEST.replace("ids,", "ids[:, -1:],"),
+        JUDGED,
+    ),
+    Mutant(
+        "the kernel sums p where it defers", JUDGE, "alpha), part.q, 0.0)", "alpha), part.p, 0.0)", JUDGED
+    ),
+    Mutant(
+        "a rejected row goes on in the kernel",
+        JUDGE,
+        "accepted[...] == place, place <",
+        "accepted[...] <= place, place <",
+        JUDGED,
+    ),
+    Mutant(
+        "the kernel's D_TV the wrong way", JUDGE, "part.p - part.q, 0.0", "part.q - 0 * part.p, 0.0", JUDGED
     ),
     Mutant("a newcomer keeps the old noise", "decode/scheduler.py", ADMIT, "progress.noise,", REFILLED),
     Mutant("a penalty forgets the draft", SPECULATIVE, HISTORY, HISTORY.replace("made", "0 * made"), EDITS),

@@ -117,16 +117,16 @@ def judge(
     alpha: Float[Array, " b"],
     interpret: bool = False,
 ) -> Verdict:
-    """`reference`, by the kernel where no row filters. Raises ValueError as `check`.
+    """`reference`, by the kernel where no row filters, else for eight rows or fewer at a time.
 
-    interpret: on any backend, for tests.
+    interpret: on any backend, for tests. Raises ValueError as `check`.
     """
     check(rule, q_logits.shape[-1])
     filters = (sampling.top_k > 0) | (sampling.top_p < 1) | (sampling.min_p > 0)
     given = noise, drafts, drafted, q_logits, p_logits
     return lax.cond(
         jnp.any(filters),
-        lambda: reference(*given, sampling, rule, alpha),
+        lambda: _in_turn(partial(reference, rule=rule), (*given, sampling), alpha),
         lambda: unfiltered(*given, sampling.temperature, rule, alpha, interpret=interpret),
     )
 
@@ -168,6 +168,15 @@ def unfiltered(
         *(places(x.astype(jnp.float32)) for x in (q_logits, p_logits)),
     )
     return verify.ended(noise, drafts, accepted[:, 0], rest)
+
+
+def _in_turn(f: Callable[..., Verdict], given: tuple[Any, ...], alpha: Array) -> Verdict:
+    """f of some rows after others: memory for what may never run is then set aside for a few rows only."""
+    b = alpha.shape[0]
+    rows = next(n for n in range(min(ROWS, b), 0, -1) if b % n == 0)
+    apart = jax.tree.map(lambda x: x.reshape(b // rows, rows, *x.shape[1:]), (given, alpha))
+    done = lax.map(lambda x: f(*x[0], alpha=x[1]), apart)
+    return jax.tree.map(lambda x: x.reshape(b, *x.shape[2:]), done)
 
 
 def decides_each(rule: Deferral) -> bool:

@@ -1,4 +1,4 @@
-"""A tiny pair and the kernel compile for eight v5e chips that are not there; skipped where libtpu is not."""
+"""A tiny pair and the kernels compile for eight v5e chips that are not there; skipped where libtpu is not."""
 
 from dataclasses import replace
 
@@ -10,10 +10,11 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from spec_cascades import axes
 from spec_cascades.config import Mesh
 from spec_cascades.decode.speculative import Speculative
-from spec_cascades.kernels import attention
+from spec_cascades.kernels import attention, verification
 from spec_cascades.lowering import aot, hlo
 from spec_cascades.models import llama
 from spec_cascades.rules import RULES
+from spec_cascades.verify import Noise
 
 TOPOLOGY = "v5e:2x4"
 SIZES = aot.Sizes(4, 32, 64)
@@ -94,3 +95,26 @@ def test_the_kernel_is_accepted_for_eight_chips_and_exchanges_nothing(chips, hea
 
 def _cached(at, shape):
     return NamedSharding(at.mesh, axes.cached(shape, "target", at.sizes))
+
+
+@pytest.mark.parametrize(("rule", "rows"), [("lossless", 1), ("v3", 12)])
+def test_verification_is_accepted_for_a_tpu(chips, rule, rows):
+    here, (w, v) = SingleDeviceSharding(chips[0]), (3, 2 * verification.CHUNK + 300)
+    shape = lambda dtype, *n: jax.ShapeDtypeStruct((rows, *n), dtype, sharding=here)
+    noise, row, logits = Noise(*[shape(jnp.float32, w)] * 3), shape(jnp.float32), shape(jnp.float32, w, v)
+    given = noise, shape(jnp.int32, w), shape(jnp.int32), logits, logits, row
+    run = jax.jit(lambda *x: verification.unfiltered(*x[:-1], RULES[rule], x[-1]))
+    done = run.lower(*given, row).compile()
+    assert 'custom_call_target="tpu_custom_call"' in done.as_text()
+    assert done.memory_analysis().temp_size_in_bytes < logits.size * 4, "less than one array of logits"
+
+
+def test_a_decode_loop_holds_the_kernel_for_verification(chips):
+    lm = llama.Llama(replace(BIG, layers=1), cache_dtype=jnp.bfloat16)
+    at = aot.layout(Mesh(1, 1), "v5e:1x1")
+    params = {
+        r: aot.params(lm, llama.shapes_of(lm.config), jnp.bfloat16, r, at) for r in ("drafter", "target")
+    }
+    method = Speculative(lm, lm, RULES["v3"], 2, judge=verification.judge)
+    _, run = aot.compiled(method, params, SIZES, at)
+    assert run.as_text().count('custom_call_target="tpu_custom_call"') == 1
