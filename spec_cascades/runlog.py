@@ -65,7 +65,7 @@ def _claim(folder: Path, config: dict[str, Any]) -> None:
             raise ConfigError(f"output: {folder} holds {EXAMPLES} but no {CONFIG}; give another folder")
         return write_atomically(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-    different = sorted(_differences(_grown(stored), config))
+    different = sorted(_differences(_grown(stored, config), config))
     if different:
         raise ConfigError(
             f"output: {folder} belongs to another configuration (it differs in {', '.join(different)}); "
@@ -73,13 +73,13 @@ def _claim(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
-def _grown(stored: dict[str, Any]) -> dict[str, Any]:
+def _grown(stored: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     """A stored configuration with the keys that were added to the schema since, at their defaults."""
-    grown = {
-        key: plain(_defaults(SECTIONS[key])) | value
-        for key, value in stored.items()
-        if key in SECTIONS and isinstance(value, dict)
-    }
+    grown = {}
+    for key, section in SECTIONS.items():
+        if isinstance(stored.get(key), dict) and isinstance(asked.get(key), dict):
+            known = {name: value for name, value in _defaults(section).items() if name in asked[key]}
+            grown[key] = plain(known) | stored[key]
     return stored | grown
 
 

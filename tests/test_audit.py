@@ -109,7 +109,7 @@ def test_every_finding_can_be_told(capsys):
 
 
 def wrong_residual(monkeypatch):
-    monkeypatch.setattr(verify, "_residual", lambda pi, q, rejected: pi)
+    monkeypatch.setattr(verify, "residual", lambda pi, q, rejected: pi)
 
 
 def unverified_first_draft(monkeypatch):
