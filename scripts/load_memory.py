@@ -150,7 +150,7 @@ def loading(kind: str, dtype: str) -> Callable[[str], Any]:
     mesh = sharding.of(config.Mesh(model=MESH) if "mesh" in words else None)
     layers = "scanned" if "scanned" in words else "unrolled"
     held = {"target": storing.Storage("int8" if "int8" in words else "dtype")}
-    arranged = arranging.Arrangement(dtype, mesh, layers, None, held, None)
+    arranged = arranging.Arrangement(dtype, mesh, layers, None, held, None, None)
     return lambda ref: arranged.load(ref, "target", cut=False)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from spec_cascades.replay import table as priced
-from spec_cascades.report import summary, table
+from spec_cascades.report import sheets, summary, table
+from spec_cascades.report.sheets import Sheet
 from spec_cascades.reproduce import running
 
 ROOT = Path(__file__).parents[1]
@@ -116,8 +117,9 @@ REPLAYED = {"sampled": "Temperature 1, six texts of each sentence", "greedy": "G
 
 def replayed() -> str:
     """The priced points of both stores, beside what was measured."""
-    parts = {title: read(RECORDS / "replay" / f"{name}.jsonl") for name, title in REPLAYED.items()}
-    return "\n\n".join(f"**{title}**\n\n{priced.markdown(records)}" for title, records in parts.items())
+    rows = lambda name: [priced.cells(record) for record in read(RECORDS / "replay" / f"{name}.jsonl")]
+    found = (Sheet(name, title, priced.HEADINGS, rows(name)) for name, title in REPLAYED.items())
+    return "\n".join(map(sheets.markdown, found))
 
 
 def smollm2() -> str:

@@ -19,6 +19,8 @@ from spec_cascades.config import ConfigError, Decoding, Models, plain
 from spec_cascades.tasks.settings import Task
 
 EXAMPLES, RECORDS, CONFIG = "examples.jsonl", "records.jsonl", "config.yaml"
+SECTIONS = {"models": Models, "base": Decoding, "decoding": Decoding, "drawn": Decoding, "task": Task}
+"""Sections of a configuration whose keys have defaults, by name."""
 
 
 class Log:
@@ -52,10 +54,6 @@ def opened(folder: Path, config: dict[str, Any]) -> Iterator[Log]:
         except BlockingIOError:
             raise ConfigError(f"output: another process is writing to {folder}") from None
         yield Log(file, _recover(file, folder / EXAMPLES))
-
-
-SECTIONS = {"models": Models, "base": Decoding, "decoding": Decoding, "drawn": Decoding, "task": Task}
-"""Sections of a configuration whose keys have defaults, by name."""
 
 
 def _claim(folder: Path, config: dict[str, Any]) -> None:

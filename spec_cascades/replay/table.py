@@ -7,15 +7,7 @@ LEGEND = (
     "tokens / target call: estimates past the first divergence (the recorded text goes on, not the rule's), "
     "+- one standard error over answers; measured: a sweep's figure, and the estimate less it."
 )
-
-
 HEADINGS = ("point", "acceptance", "rejected (est.)", "measured", "tokens / call (est.)", "measured")
-
-
-def markdown(records: list[dict[str, Any]]) -> str:
-    """What `show` prints, as a table of a document."""
-    rows = [HEADINGS, ("---", *["---:"] * (len(HEADINGS) - 1)), *map(_cells, records)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def show(records: list[dict[str, Any]]) -> None:
@@ -31,17 +23,18 @@ def show(records: list[dict[str, Any]]) -> None:
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "point" else "right", no_wrap=True)
     for record in records:
-        table.add_row(*_cells(record))
+        table.add_row(*cells(record))
     console.print(table, markup=False)
     console.print(LEGEND, markup=False, highlight=False)
 
 
-def _cells(record: dict[str, Any]) -> list[str]:
-    cells = [record["name"], f"{record['acceptance']:.3f}"]
+def cells(record: dict[str, Any]) -> list[str]:
+    """A point as a row under `HEADINGS`."""
+    row = [record["name"], f"{record['acceptance']:.3f}"]
     for name, error in (("rejection_rate", "rejection_error"), ("tokens_per_target_call", "tokens_error")):
         spread = "" if record[error] is None else f" +-{record[error]:.3f}"
-        cells += [f"{record[name]:.3f}{spread}", _measured(record["measured"], name)]
-    return cells
+        row += [f"{record[name]:.3f}{spread}", _measured(record["measured"], name)]
+    return row
 
 
 def _measured(measured: dict[str, Any] | None, name: str) -> str:
